@@ -1,0 +1,1 @@
+"""The vocabulary: problem, batches, oracles, coordinates, linear algebra. No algorithm lives here."""

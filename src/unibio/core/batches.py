@@ -1,0 +1,184 @@
+"""Where samples come from. A sampler turns a key into a `Batch`; the same key gives the same samples.
+
+Every sampler has three methods: `draw(key, count, x, y)` gives `count` realisations stacked along a first
+axis (a lower loop draws all of its samples as one block), `batch(realisation)` turns one of them into what
+the oracles take, and `whole()` is the exact mean over everything.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core import checks, tree
+from unibio.core.tree import PyTree
+
+_CHUNK_ROWS = 2048
+_CHUNK_BYTES = 2**23  # a chunk that stays in cache is read from memory once for two products
+
+
+class Batch(eqx.Module):
+    """What f and g see: `index` of each sample, its row of every data array, the slot it fills (−1: none)."""
+
+    index: jax.Array
+    value: PyTree
+    slot: jax.Array
+
+
+class Sampler(Protocol):
+    """How a Problem gets its samples."""
+
+    def draw(self, key: jax.Array, count: int, x: PyTree, y: PyTree) -> PyTree: ...
+    def batch(self, realisation: PyTree) -> Any: ...
+    def whole(self) -> Any: ...
+
+
+class Full(eqx.Module):
+    """No samples: f and g are called with `batch=None` and are exact."""
+
+    def draw(self, key: jax.Array, count: int, x: PyTree, y: PyTree) -> PyTree:
+        return None
+
+    def batch(self, realisation: PyTree) -> None:
+        return None
+
+    def whole(self) -> None:
+        return None
+
+
+class Dataset(eqx.Module):
+    """A finite sum: n samples, the rows of every array in `data`.
+
+    On a batch, f and g are the mean over its samples (any regulariser in each), so that a batch is an
+    unbiased estimate of `whole()`, which is exact: a short last chunk counts by its size.
+
+    Arguments:
+        data: pytree of arrays that share their first axis.
+        batch_size: samples in each random batch, at most n.
+        replace: independent draws (the default), or epochs: each a fresh permutation cut into
+            batches, its remainder dropped.
+        chunk_size: rows per chunk of `whole()`; by default at most 2048 rows and 8 MB.
+
+    Example:
+        >>> data = Dataset((jnp.ones((10, 3)), jnp.zeros(10)), batch_size=4)
+        >>> data.sample(jax.random.key(0)).value[0].shape
+        (4, 3)
+    """
+
+    data: PyTree
+    batch_size: int = eqx.field(static=True)
+    replace: bool = eqx.field(static=True)
+    chunk_size: int = eqx.field(static=True)
+
+    def __init__(self, data: PyTree, batch_size: int, replace: bool = True, chunk_size: int | None = None) -> None:
+        rows = _common_length(data)
+        checks.whole_number("batch_size", batch_size, low=1)
+        if batch_size > rows:
+            raise ValueError(
+                f"batch_size {batch_size} is larger than the data ({rows} samples); use batch_size={rows}."
+            )
+        self.data = jax.tree.map(jnp.asarray, data)
+        self.batch_size = batch_size
+        self.replace = replace
+        if chunk_size is None:
+            row_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) // rows
+            chunk_size = min(rows, _CHUNK_ROWS, max(1, _CHUNK_BYTES // max(1, row_bytes)))
+        checks.whole_number("chunk_size", chunk_size, low=1)
+        self.chunk_size = min(chunk_size, rows)
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return int(jax.tree.leaves(self.data)[0].shape[0])
+
+    @property
+    def slots(self) -> int:
+        """Number of batches of the fixed partition 0..batch_size−1, batch_size..2·batch_size−1, …"""
+        return self.n // self.batch_size
+
+    def slot(self, k: jax.Array | int) -> Batch:
+        """Batch k of the fixed partition, for methods that remember one gradient per batch."""
+        k = jnp.asarray(k, jnp.int32)
+        return self.rows(k * self.batch_size, self.batch_size, slot=k)
+
+    def draw(self, key: jax.Array, count: int, x: PyTree = None, y: PyTree = None) -> jax.Array:
+        """int32[count, batch_size]: sample numbers."""
+        if self.replace:
+            return jax.random.randint(key, (count, self.batch_size), 0, self.n, jnp.int32)
+        epochs = -(-count // self.slots)
+        orders = jax.vmap(lambda k: jax.random.permutation(k, self.n))(jax.random.split(key, epochs))
+        batches = orders[:, : self.slots * self.batch_size].reshape(-1, self.batch_size)
+        return batches[:count].astype(jnp.int32)
+
+    def batch(self, realisation: jax.Array) -> Batch:
+        value = jax.tree.map(lambda a: a.at[realisation].get(mode="promise_in_bounds"), self.data)
+        return Batch(realisation, value, jnp.asarray(-1, jnp.int32))
+
+    def sample(self, key: jax.Array) -> Batch:
+        """One random batch."""
+        return self.batch(self.draw(key, 1)[0])
+
+    def whole(self) -> "Whole":
+        return Whole(self)
+
+    def rows(self, start: jax.Array | int, count: int, slot: jax.Array | int = -1) -> Batch:
+        """`count` consecutive samples."""
+        value = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, count), self.data)
+        index = jnp.asarray(start, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
+        return Batch(index, value, jnp.asarray(slot, jnp.int32))
+
+
+class Whole(eqx.Module):
+    """All samples of a Dataset at once, streamed in chunks so that memory does not grow with n."""
+
+    dataset: Dataset
+
+    @property
+    def n(self) -> int:
+        return self.dataset.n
+
+    def total(self, fn: Callable[[Batch, float], PyTree]) -> PyTree:
+        """Σ over chunks of fn(chunk, weight), weight = chunk's share of the samples.
+
+        The weight goes into `fn`, ahead of any derivative: so XLA turns the gradient by a per-sample
+        variable x[index] into one in-place scatter, where a product after it would cost O(n) a chunk.
+        """
+        data, chunk = self.dataset, self.dataset.chunk_size
+        chunks, rest = divmod(data.n, chunk)
+        if chunks == 1 and rest == 0:
+            return fn(data.rows(0, data.n), 1.0)
+
+        @jax.checkpoint
+        def one(k: jax.Array) -> PyTree:
+            return fn(data.rows(k * chunk, chunk), chunk / data.n)
+
+        def accumulate(total: PyTree, k: jax.Array) -> tuple[PyTree, None]:
+            return tree.add(total, one(k)), None
+
+        shapes = jax.eval_shape(one, jnp.int32(0))
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        total, _ = jax.lax.scan(accumulate, zeros, jnp.arange(chunks, dtype=jnp.int32))
+        if rest:
+            total = tree.add(total, fn(data.rows(chunks * chunk, rest), rest / data.n))
+        return total
+
+
+def _common_length(data: PyTree) -> int:
+    leaves = jax.tree_util.tree_leaves_with_path(data)
+    if not leaves:
+        raise ValueError("data has no arrays; pass e.g. Dataset((X, y), batch_size=64).")
+    lengths = {}
+    for path, leaf in leaves:
+        name = "data" + jax.tree_util.keystr(path)
+        if np.ndim(leaf) == 0:
+            raise ValueError(f"{name} is a scalar; every data array needs the samples as its first axis.")
+        lengths[name] = int(np.shape(leaf)[0])
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"data arrays have different numbers of samples: {lengths}; they must agree.")
+    rows = next(iter(lengths.values()))
+    if rows == 0:
+        raise ValueError("data has no samples (first axis of length 0).")
+    return rows

@@ -1,0 +1,104 @@
+"""Refuse bad input early, by the name of the argument, and say what to do. Values are checked only
+where they are concrete: under a caller's own `jit` or `vmap` only shapes and dtypes can be seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core.tree import PyTree, same_structure
+
+
+def is_traced(leaf: Any) -> bool:
+    """Whether the value cannot be looked at."""
+    return isinstance(leaf, jax.core.Tracer)
+
+
+def number(name: str, value: Any, *, low: float = -float("inf"), strict: bool = False, remedy: str = "") -> None:
+    """`value` must be one finite real number ≥ low (> low if strict)."""
+    if is_traced(value):
+        return
+    is_number = isinstance(value, (int, float, np.number, np.ndarray, jax.Array)) and not isinstance(value, bool)
+    if not is_number or np.ndim(value) != 0 or np.iscomplexobj(value):
+        raise TypeError(f"{name} must be one real number; got {value!r}. {remedy}".strip())
+    real = float(value)
+    if not np.isfinite(real) or real < low or (strict and real == low):
+        bound = "" if low == -float("inf") else f" and {'>' if strict else '≥'} {low:g}"
+        raise ValueError(f"{name} must be finite{bound}; got {value}. {remedy}".strip())
+
+
+def whole_number(name: str, value: Any, *, low: int) -> None:
+    """`value` must be an int ≥ low."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int; got {value!r} ({type(value).__name__}).")
+    if value < low:
+        raise ValueError(f"{name} must be ≥ {low}; got {value}.")
+
+
+def variable(name: str, value: PyTree) -> PyTree:
+    """A variable as a tree of arrays: non-empty, real floating, finite, all of one dtype."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(value)
+    if not leaves:
+        raise ValueError(f"{name} has no leaves; pass an array or a pytree of arrays, e.g. jnp.ones(3).")
+    arrays = [_leaf(name + jax.tree_util.keystr(path), leaf) for path, leaf in leaves]
+    dtypes = sorted({str(leaf.dtype) for leaf in arrays})
+    if len(dtypes) > 1:
+        raise TypeError(f"{name} mixes dtypes {', '.join(dtypes)}; cast every leaf to one of them.")
+    return jax.tree.unflatten(structure, arrays)
+
+
+def _leaf(name: str, leaf: Any) -> jax.Array:
+    if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, int, complex)):
+        raise TypeError(f"{name} must be a floating array; got {type(leaf).__name__}.")
+    array = jnp.asarray(leaf)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"{name} must be real and floating; got dtype {array.dtype}. Write 1.0 instead of 1, or use .astype(float)."
+        )
+    if array.size == 0:
+        raise ValueError(f"{name} is empty (shape {array.shape}); remove it or give it entries.")
+    if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
+        raise ValueError(f"{name} contains NaN or infinity; start from finite values.")
+    return array
+
+
+def variables(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:
+    """x and y as trees of arrays of one common dtype."""
+    x, y = variable("x", x), variable("y", y)
+    x_dtype, y_dtype = jax.tree.leaves(x)[0].dtype, jax.tree.leaves(y)[0].dtype
+    if x_dtype != y_dtype:
+        raise TypeError(
+            f"x is {x_dtype} and y is {y_dtype}: mixing them would promote silently. "
+            f"Cast one of them, e.g. y = jax.tree.map(lambda a: a.astype('{x_dtype}'), y)."
+        )
+    return x, y
+
+
+def same_shape(name: str, value: PyTree, reference_name: str, reference: PyTree) -> None:
+    """`value` must have the structure and the shapes of `reference`."""
+    if not same_structure(value, reference):
+        raise ValueError(
+            f"{name} must have the structure of {reference_name}: "
+            f"{jax.tree.structure(reference)}; got {jax.tree.structure(value)}."
+        )
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(value), jax.tree.leaves(reference), strict=True):
+        if jnp.shape(a) != jnp.shape(b):
+            where = jax.tree_util.keystr(path)
+            raise ValueError(f"{name}{where} has shape {jnp.shape(a)}, but {reference_name}{where} has {jnp.shape(b)}.")
+
+
+def scalar_function(name: str, fn: Callable[..., Any], *args: Any) -> None:
+    """`fn(*args)` must be one floating number, of the dtype of the variables."""
+    out = jax.eval_shape(fn, *args)
+    if not hasattr(out, "shape") or out.shape != ():
+        raise ValueError(f"{name}(x, y, batch) must return a scalar; got {out}. Average over the batch with jnp.mean.")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise TypeError(f"{name}(x, y, batch) must return a real floating number; got dtype {out.dtype}.")
+    wanted = jax.tree.leaves(args[0])[0].dtype
+    if out.dtype != wanted:
+        raise TypeError(
+            f"{name}(x, y, batch) returns {out.dtype} for variables of {wanted}: "
+            f"some constant or data inside it has another dtype; cast it to {wanted}."
+        )

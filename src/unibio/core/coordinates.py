@@ -1,0 +1,103 @@
+"""The coordinate z = spow(y − a0, p−1) in which a uniformly convex lower level looks strongly convex.
+
+D = diag(dy/dz) = diag(1 / ((p−1)|y−a0|^(p−2))) is infinite where y_i = a0_i. Nothing here divides by
+zero: |y−a0| is floored at δ(p, dtype), the smallest distance whose (p−2)-th power is still a normal number.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import tree
+from unibio.core.tree import PyTree
+
+
+@jax.custom_jvp
+def abs_pow(y: jax.Array, a: Any) -> jax.Array:
+    """|y|^a entry by entry, with derivative a·sign(y)|y|^(a−1) that is right at y = 0 too."""
+    return jnp.abs(y) ** a
+
+
+@jax.custom_jvp
+def spow(y: jax.Array, a: Any) -> jax.Array:
+    """sign(y)·|y|^a entry by entry, with derivative a·|y|^(a−1): also at y = 0, also for a = 1.
+
+    Example:
+        >>> spow(jnp.array([-2.0, 0.0, 3.0]), 2.0)
+        Array([-4.,  0.,  9.], dtype=float32)
+    """
+    return jnp.sign(y) * jnp.abs(y) ** a
+
+
+def _power_times_log(y: jax.Array, power: jax.Array) -> jax.Array:
+    """d/da of a power of |y|, whose limit at 0 is 0 for a > 0."""
+    positive = jnp.where(y == 0, jnp.ones_like(y), jnp.abs(y))
+    return power * jnp.log(positive)
+
+
+@abs_pow.defjvp
+def _abs_pow_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    (y, a), (y_dot, a_dot) = primals, tangents
+    out = abs_pow(y, a)
+    return out, a * spow(y, a - 1) * y_dot + _power_times_log(y, out) * a_dot
+
+
+@spow.defjvp
+def _spow_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    (y, a), (y_dot, a_dot) = primals, tangents
+    out = spow(y, a)
+    return out, a * abs_pow(y, a - 1) * y_dot + _power_times_log(y, out) * a_dot
+
+
+def floor(p: Any, dtype: Any) -> jax.Array:
+    """δ = max(1e-12, 4·tiny^(1/(p−2))): below it |y−a0|^(p−2) is not a normal number of `dtype`."""
+    p = jnp.asarray(p, dtype)
+    tiny = jnp.asarray(jnp.finfo(dtype).tiny, dtype)
+    exponent = 1 / jnp.maximum(p - 2, jnp.finfo(dtype).eps)
+    return jnp.maximum(jnp.asarray(1e-12, dtype), 4 * tiny**exponent)
+
+
+def offset(y: PyTree, shift: PyTree) -> PyTree:
+    """y − a0, with a0 one number for all coordinates or a tree like y."""
+    if tree.same_structure(shift, y):
+        return tree.sub(y, shift)
+    return jax.tree.map(lambda leaf: leaf - shift, y)
+
+
+def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
+    """D⁻¹ = dz/dy = (p−1)|y−a0|^(p−2), as a tree like y; it may be 0."""
+    return jax.tree.map(lambda t: (p - 1) * abs_pow(t, p - 2), offset(y, shift))
+
+
+def scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
+    """D = dy/dz = 1/((p−1)·max(|y−a0|, δ)^(p−2)), as a tree like y; always finite."""
+    delta = floor(p, tree.dtype(y))
+    return jax.tree.map(lambda t: 1 / ((p - 1) * jnp.maximum(jnp.abs(t), delta) ** (p - 2)), offset(y, shift))
+
+
+def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
+    """z = spow(y − a0, p−1)."""
+    return jax.tree.map(lambda t: spow(t, p - 1), offset(y, shift))
+
+
+def from_z(z: PyTree, p: Any, shift: PyTree) -> PyTree:
+    """y_δ(z) = a0 + s·max(|z|^(1/(p−1)), δ), s = +1 at 0, with derivative D(y_δ): finite at z = 0."""
+    distance = jax.tree.map(lambda t: _floored_root(t, p), z)
+    if tree.same_structure(shift, z):
+        return tree.add(distance, shift)
+    return jax.tree.map(lambda leaf: leaf + shift, distance)
+
+
+@jax.custom_jvp
+def _floored_root(z: jax.Array, p: Any) -> jax.Array:
+    magnitude = jnp.maximum(jnp.abs(z) ** (1 / (p - 1)), floor(p, z.dtype))
+    return jnp.where(z < 0, -magnitude, magnitude)
+
+
+@_floored_root.defjvp
+def _floored_root_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    # p's tangent is dropped: nobody differentiates an iteration by the order of its coordinate.
+    (z, p), (z_dot, _) = primals, tangents
+    y = _floored_root(z, p)
+    return y, z_dot / ((p - 1) * abs_pow(y, p - 2))

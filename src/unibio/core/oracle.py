@@ -1,0 +1,124 @@
+"""The only ways to touch a Problem. Each takes a batch: one from its sampler, or `whole()`.
+
+| oracle      | value                      | how                                    |
+|-------------|----------------------------|----------------------------------------|
+| `value_f`   | f(x, y), also `value_g`    |                                        |
+| `grads_f`   | (∇_x f, ∇_y f)             | one reverse pass                       |
+| `grad_g`    | ∇_y g                      | one reverse pass                       |
+| `hvp_g`     | ∇²_yy g · v                | forward over reverse                   |
+| `cross_g`   | ∇²_xy g · v (y → x space)  | reverse over forward, never back to y  |
+
+A batch of `None` is the exact function, a `Perturbation` adds the paper's noise.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import tree
+from unibio.core.batches import Whole
+from unibio.core.coordinates import inverse_scaling
+from unibio.core.noise import Perturbation, visible
+from unibio.core.problem import Problem
+from unibio.core.tree import PyTree
+
+
+def samples(batch: Any) -> int:
+    """What one call on this batch adds to `Calls`: its samples, 1 for an exact or noisy oracle."""
+    if isinstance(batch, Whole):
+        return batch.n
+    return batch.index.shape[0] if hasattr(batch, "index") else 1
+
+
+def _total(fn: Callable[[Any, float], PyTree], batch: Any) -> PyTree:
+    """Σ weight·fn over the chunks of a batch: one chunk of weight 1 unless it is `Whole`."""
+    return batch.total(fn) if isinstance(batch, Whole) else fn(visible(batch), 1.0)
+
+
+def _noise(batch: Any) -> Perturbation:
+    return batch if isinstance(batch, Perturbation) else Perturbation(None, None, None, None, None)
+
+
+def value_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> jax.Array:
+    """f(x, y)."""
+    return _total(lambda chunk, weight: weight * problem.f(x, y, chunk), batch)
+
+
+def value_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> jax.Array:
+    """g(x, y)."""
+    return _total(lambda chunk, weight: weight * problem.g(x, y, chunk), batch)
+
+
+def grads_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
+    """(∇_x f, ∇_y f); with noise (∇_x f + e, ∇_y f + D⁻¹e')."""
+
+    def both(chunk: Any, weight: float) -> tuple[PyTree, PyTree]:
+        return jax.grad(lambda x, y: weight * problem.f(x, y, chunk), argnums=(0, 1))(x, y)
+
+    grad_x, grad_y = _total(both, batch)
+    noise = _noise(batch)
+    if noise.grad_x_f is not None:
+        grad_x = tree.add(grad_x, noise.grad_x_f)
+    if noise.grad_z_f is not None:
+        grad_y = tree.add(grad_y, _from_z(problem, y, noise.grad_z_f))
+    return grad_x, grad_y
+
+
+def grad_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
+    """∇_y g."""
+    gradient = _total(lambda chunk, weight: _grad_y(problem, x, y, chunk, weight), batch)
+    noise = _noise(batch).grad_y_g
+    return gradient if noise is None else tree.add(gradient, noise)
+
+
+def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
+    """∇²_yy g · v; with noise + D⁻¹E v."""
+
+    def product(chunk: Any, weight: float) -> PyTree:
+        return jax.jvp(lambda y: _grad_y(problem, x, y, chunk, weight), (y,), (v,))[1]
+
+    return _add_hessian_noise(problem, y, v, batch, _total(product, batch))
+
+
+def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Callable[[PyTree], PyTree]:
+    """v ↦ ∇²_yy g · v for many v at one point: linearised once, streamed anew for `Whole`."""
+    if isinstance(batch, Whole):
+        return lambda v: hvp_g(problem, x, y, v, batch)
+    _, product = jax.linearize(lambda y: _grad_y(problem, x, y, visible(batch), 1.0), y)
+    return lambda v: _add_hessian_noise(problem, y, v, batch, product(v))
+
+
+def cross_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
+    """∇²_xy g · v = ∇_x [d/dε g(x, y + εv)]; with noise + E v."""
+
+    def product(chunk: Any, weight: float) -> PyTree:
+        def directional(x: PyTree) -> jax.Array:
+            return jax.jvp(lambda y: weight * problem.g(x, y, chunk), (y,), (v,))[1]
+
+        return jax.grad(directional)(x)
+
+    out = _total(product, batch)
+    noise = _noise(batch).cross
+    if noise is None:
+        return out
+    _, unravel = tree.ravel(x)
+    return tree.add(out, unravel(noise @ tree.ravel(v)[0]))
+
+
+def _grad_y(problem: Problem, x: PyTree, y: PyTree, chunk: Any, weight: float) -> PyTree:
+    return jax.grad(lambda y: weight * problem.g(x, y, chunk))(y)
+
+
+def _from_z(problem: Problem, y: PyTree, e: PyTree) -> PyTree:
+    """D⁻¹e: a disturbance of the coordinate z as the coordinate y sees it."""
+    return tree.mul(inverse_scaling(y, problem.p, problem.shift), e)
+
+
+def _add_hessian_noise(problem: Problem, y: PyTree, v: PyTree, batch: Any, product: PyTree) -> PyTree:
+    noise = _noise(batch).hess_z
+    if noise is None:
+        return product
+    flat, unravel = tree.ravel(v)
+    return tree.add(product, _from_z(problem, y, unravel(jnp.matmul(noise, flat))))

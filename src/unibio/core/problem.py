@@ -1,0 +1,104 @@
+"""The one place where a bilevel problem is stated."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core import checks, tree
+from unibio.core.batches import Full, Sampler
+from unibio.core.noise import visible
+from unibio.core.tree import PyTree
+
+
+class Problem(eqx.Module):
+    """min_x f(x, y*(x)) with y*(x) = argmin_y g(x, y) and g(x, ·) uniformly convex of order p.
+
+    Arguments:
+        f, g: `f(x, y, batch) -> scalar`. `batch` is None without samples, else a `Batch` whose
+            `value` holds the rows and whose `index` their numbers; the value is the mean over the batch.
+            Define them once, at module level or as an equinox Module: functions are compared by identity.
+        p: order of uniform convexity, a real number ≥ 2 (2 is strong convexity).
+        shift: a0 in the coordinate z = spow(y − a0, p−1): a number, or a pytree like y.
+        f_batches, g_batches: samplers (`Dataset`, `Noise`); left out, f and g are exact.
+
+    Example:
+        >>> def f(x, y, batch): return jnp.sin(y**3)
+        >>> def g(x, y, batch): return y**4 / 4 - y * jnp.sin(x)
+        >>> problem = Problem(f, g, p=4.0)
+    """
+
+    f: Callable[..., jax.Array]
+    g: Callable[..., jax.Array]
+    p: Any
+    shift: PyTree
+    f_batches: Sampler
+    g_batches: Sampler
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        g: Callable[..., Any],
+        p: Any,
+        shift: PyTree = 0.0,
+        f_batches: Sampler | None = None,
+        g_batches: Sampler | None = None,
+    ) -> None:
+        self.f, self.g = _as_pytree("f", f), _as_pytree("g", g)
+        checks.number("p", p, low=2.0, remedy="p = 2 is strong convexity.")
+        self.p = float(p) if isinstance(p, int) else p
+        self.shift = float(shift) if isinstance(shift, int) else shift
+        self.f_batches = Full() if f_batches is None else f_batches
+        self.g_batches = Full() if g_batches is None else g_batches
+        for name, sampler in (("f_batches", self.f_batches), ("g_batches", self.g_batches)):
+            if not all(callable(getattr(sampler, method, None)) for method in ("draw", "batch", "whole")):
+                raise TypeError(f"{name} must be a sampler such as Dataset or Noise; got {type(sampler).__name__}.")
+
+    def f_batch(self, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+        """A random batch for f; everything when there is no key."""
+        return _one_batch(self.f_batches, key, x, y)
+
+    def g_batch(self, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+        """A random batch for g; everything when there is no key."""
+        return _one_batch(self.g_batches, key, x, y)
+
+
+def _as_pytree(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function becomes a leafless pytree, compared by identity; a Module keeps its leaves."""
+    if not callable(fn):
+        raise TypeError(f"{name} must be a function {name}(x, y, batch) -> scalar; got {type(fn).__name__}.")
+    if isinstance(fn, (eqx.Module, jax.tree_util.Partial)):
+        return fn
+    return jax.tree_util.Partial(fn)
+
+
+def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+    if key is None:
+        return sampler.whole()
+    draws = sampler.draw(key, 1, x, y)
+    return sampler.batch(jax.tree.map(lambda leaf: leaf[0], draws))
+
+
+def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
+    """Checked variables, and the problem with every floating leaf in their dtype."""
+    x, y = checks.variables(x, y)
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a unibio.Problem; got {type(problem).__name__}.")
+    if tree.same_structure(problem.shift, 0.0) and jnp.ndim(problem.shift) == 0:
+        checks.number("shift", problem.shift)
+    else:
+        checks.same_shape("shift", problem.shift, "y", y)
+    return tree.cast(problem, tree.dtype(x)), x, y
+
+
+def check_functions(problem: Problem, x: PyTree, y: PyTree) -> None:
+    """f and g must give one floating number on a batch of their sampler; called while tracing."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    for name, fn, sampler in (("f", problem.f, problem.f_batches), ("g", problem.g, problem.g_batches)):
+
+        def value(x: PyTree, y: PyTree, key: jax.Array, fn: Any = fn, sampler: Any = sampler) -> Any:
+            return fn(x, y, visible(_one_batch(sampler, key, x, y)))
+
+        checks.scalar_function(name, value, x, y, key)

@@ -1,0 +1,79 @@
+"""What the parts of the package promise each other."""
+
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core.problem import Problem
+from unibio.core.tree import PyTree
+
+
+class Status(eqx.Enumeration):
+    """How a computation ended; each status is its own message. Compare with `==`, under jit too."""
+
+    ok: Any = "converged"
+    max_steps: Any = "stopped at max_steps before the tolerance: raise max_steps or loosen rtol"
+    indefinite: Any = (
+        "negative curvature: g is not convex in y at this point; the value is what was reached before it. "
+        "Solve the lower level further, or use Neumann"
+    )
+    diverging: Any = (
+        "the Neumann series diverges: its scale C is below half the largest eigenvalue; raise it or leave it out"
+    )
+    no_limit: Any = (
+        "the Hessian is singular here and the hypergradient has no limit: f or ∇_y g is not differentiable "
+        "in z = spow(y − shift, p−1). See unibio.differentiable_in_z; check p and shift"
+    )
+    stagnated: Any = "no further progress possible in this precision, short of the tolerance: use float64 or rescale g"
+    not_finite: Any = "NaN or infinity appeared: x, y or the data are outside the range of this dtype"
+
+
+def describe(status: Status) -> str:
+    """The message of a status, in words."""
+    return str(Status[status])  # type: ignore[misc]
+
+
+class Calls(NamedTuple):
+    """Samples shown to each oracle: the fair x-axis of a comparison. int32."""
+
+    grad_f: Any = 0
+    grad_g: Any = 0
+    hvp: Any = 0
+    cross: Any = 0
+
+    def plus(self, other: "Calls") -> "Calls":
+        return Calls(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def as_arrays(self) -> "Calls":
+        return Calls(*(jnp.asarray(count, jnp.int32) for count in self))
+
+
+class HyperInfo(NamedTuple):
+    """What a hypergradient estimate cost and how good it is.
+
+    `residual` is relative and belongs to the linear system as the method sees it; `floored` is the number
+    of coordinates moved to y_i = a0_i ± δ because the Hessian is singular there.
+    """
+
+    residual: jax.Array
+    iterations: jax.Array
+    calls: Calls
+    status: Status
+    floored: jax.Array
+
+
+class LowerInfo(NamedTuple):
+    """How the lower level was solved: ‖∇_y g‖, iterations, calls, status."""
+
+    residual: jax.Array
+    iterations: jax.Array
+    calls: Calls
+    status: Status
+
+
+class Hypergradient(Protocol):
+    """An estimator of ∇Φ(x) from a point (x, y) near (x, y*(x))."""
+
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]: ...

@@ -1,0 +1,92 @@
+"""Pytree algebra that optax.tree does not already have, and the two jax idioms the package leans on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+PyTree = Any
+
+add = optax.tree.add
+sub = optax.tree.sub
+scale = optax.tree.scale
+norm = optax.tree.norm
+size = optax.tree.size
+where = optax.tree.where
+zeros_like = optax.tree.zeros_like
+
+
+def dot(a: PyTree, b: PyTree) -> jax.Array:
+    """⟨a, b⟩ of two real trees."""
+    products = jax.tree.map(lambda u, v: jnp.sum(u * v), a, b)
+    return jax.tree.reduce(jnp.add, products)
+
+
+def mul(a: PyTree, b: PyTree) -> PyTree:
+    """a ∘ b, entry by entry."""
+    return jax.tree.map(jnp.multiply, a, b)
+
+
+def axpy(s: Any, a: PyTree, b: PyTree) -> PyTree:
+    """s·a + b."""
+    return jax.tree.map(lambda u, v: s * u + v, a, b)
+
+
+def same_structure(a: PyTree, b: PyTree) -> bool:
+    """Whether two trees have the same structure, whatever their leaves."""
+    return bool(jax.tree.structure(a) == jax.tree.structure(b))  # type: ignore[operator]
+
+
+def any_true(tree: PyTree) -> jax.Array:
+    """Whether some entry of a tree of booleans is true."""
+    return jax.tree.reduce(jnp.logical_or, jax.tree.map(jnp.any, tree))
+
+
+def all_finite(tree: PyTree) -> jax.Array:
+    """Whether every entry is finite."""
+    return ~any_true(jax.tree.map(lambda leaf: ~jnp.isfinite(leaf), tree))
+
+
+def count_true(tree: PyTree) -> jax.Array:
+    """Number of true entries, int32."""
+    counts = jax.tree.map(lambda leaf: jnp.sum(leaf, dtype=jnp.int32), tree)
+    return jax.tree.reduce(jnp.add, counts)
+
+
+def ravel(tree: PyTree) -> tuple[jax.Array, Callable[[jax.Array], PyTree]]:
+    """The tree as one vector, and the way back."""
+    return ravel_pytree(tree)
+
+
+def dtype(tree: PyTree) -> jnp.dtype:
+    """The dtype that all leaves of a checked variable share."""
+    return jax.tree.leaves(tree)[0].dtype
+
+
+def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
+    """Every floating leaf (Python floats too) as an array of dtype `to`, the rest as it is."""
+
+    def convert(leaf: Any) -> Any:
+        floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
+        return jnp.asarray(leaf, to) if floating else leaf
+
+    return jax.tree.map(convert, tree)
+
+
+def lazily(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
+    """`compute()` where `needed`, else `otherwise`; nothing is computed when nobody needs it.
+
+    A `lax.cond` turns into a select under `vmap` and pays for both branches. A loop of at most one
+    round runs only if some lane asks for it, which is what a rare repair wants.
+    """
+
+    def keep_going(carry: tuple[jax.Array, PyTree]) -> jax.Array:
+        return carry[0]
+
+    def once(carry: tuple[jax.Array, PyTree]) -> tuple[jax.Array, PyTree]:
+        return jnp.asarray(False), compute()
+
+    return jax.lax.while_loop(keep_going, once, (needed, otherwise))[1]

@@ -1,0 +1,153 @@
+"""The stochastic Neumann series of the paper, in three forms.
+
+v ≈ s·Σ_{q=0}^{Q−1} Π_{j=1}^{q} (I − s·M H(ζ_j)) b,   b = M∇_y f,  s = 1/C,  M = D unless told otherwise.
+"""
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core import checks, linear, oracle, tree
+from unibio.core.problem import Problem
+from unibio.core.protocols import HyperInfo, Status
+from unibio.core.tree import PyTree
+from unibio.hypergradients.implicit import LinearSolution, _refuse_overflow, implicit
+from unibio.hypergradients.preconditioners import Power, Preconditioner
+
+Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
+
+
+class Form(Protocol):
+    """How the series is summed: `products(Q)` at most, and (Σ, last term, products) from a factor."""
+
+    def products(self, terms: int) -> int: ...
+    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any: ...
+
+
+class Horner(eqx.Module):
+    """u ← b + (I − s J(ζ_j)) u with a fresh sample each: Q−1 products, the same expectation."""
+
+    def products(self, terms: int) -> int:
+        return terms - 1
+
+    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+        def step(carry: Any, draw: Any) -> Any:
+            u, _ = carry
+            following = tree.add(b, factor(u, draw))
+            return (following, tree.sub(following, u)), None
+
+        (u, last), _ = jax.lax.scan(step, (b, b), draws, length=terms - 1)
+        return u, last, terms - 1
+
+
+class Independent(eqx.Module):
+    """As in the paper: fresh samples for every (q, j), Q(Q−1)/2 products, the lowest variance."""
+
+    def products(self, terms: int) -> int:
+        return terms * (terms - 1) // 2
+
+    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+        firsts = jnp.asarray([j == 1 for q in range(1, terms) for j in range(1, q + 1)], bool)
+        lasts = jnp.asarray([j == q for q in range(1, terms) for j in range(1, q + 1)], bool)
+
+        def step(carry: Any, inputs: Any) -> Any:
+            total, u = carry
+            first, last, draw = inputs
+            u = factor(tree.where(first, b, u), draw)
+            return (tree.add(total, tree.where(last, u, tree.zeros_like(u))), u), None
+
+        count = self.products(terms)
+        (total, u), _ = jax.lax.scan(step, (b, b), (firsts, lasts, draws), length=count)
+        return total, u, count
+
+
+class Randomised(eqx.Module):
+    """Q·Π_{j=1}^{q} (I − s J(ζ_j)) b with q uniform on 0..Q−1: unbiased for the sum, (Q−1)/2 products in
+    the mean, a large variance."""
+
+    def products(self, terms: int) -> int:
+        return terms - 1
+
+    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+        if key is None:
+            raise ValueError("Randomised() draws its length: pass key=jax.random.key(0), or use Horner().")
+        q = jax.random.randint(key, (), 0, terms, jnp.int32)
+
+        def step(u: PyTree, inputs: Any) -> Any:
+            j, draw = inputs
+            return jax.lax.cond(j < q, lambda: factor(u, draw), lambda: u), None
+
+        u, _ = jax.lax.scan(step, b, (jnp.arange(terms - 1), draws), length=terms - 1)
+        return tree.scale(jnp.asarray(terms, tree.dtype(b)), u), u, q
+
+
+class Neumann(eqx.Module):
+    """The Neumann estimate, by default with the paper's coordinate D and Horner's order.
+
+    Arguments:
+        terms: Q ≥ 1.
+        scale: C ≥ λ_max(M H)/2, better ≥ λ_max; left out, it is estimated by `power_steps` power
+            iterations. If the terms grow, the status is `diverging`, and without a key the value is NaN.
+        form: `Horner()`, `Independent()` or `Randomised()`.
+        preconditioner: M; `Identity()` gives the estimator of the strongly convex literature.
+
+    The bias for symmetric J = M H is J⁻¹(I − sJ)^Q b, at most (1/μ)(1 − μ/C)^Q‖b‖.
+    """
+
+    terms: int = eqx.field(static=True, default=10)
+    scale: float | None = None
+    form: Form = Horner()
+    preconditioner: Preconditioner = Power()
+    power_steps: int = eqx.field(static=True, default=10)
+
+    def __check_init__(self) -> None:
+        checks.whole_number("terms", self.terms, low=1)
+        checks.whole_number("power_steps", self.power_steps, low=1)
+        if self.scale is not None:
+            checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")
+
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
+        def solve(y: PyTree, grad_y: PyTree, key: jax.Array | None) -> LinearSolution:
+            key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
+            m, c, preparation = self._prepare(problem, x, y, grad_y, key_scale)
+            b = tree.mul(m, grad_y)
+            count = self.form.products(self.terms)
+            draws = None if key_terms is None else problem.g_batches.draw(key_terms, count, x, y)
+
+            def factor(u: PyTree, draw: Any) -> PyTree:
+                batch = problem.g_batches.whole() if key is None else problem.g_batches.batch(draw)
+                return tree.axpy(-1 / c, tree.mul(m, oracle.hvp_g(problem, x, y, u, batch)), u)
+
+            total, last, products = self.form(factor, b, draws, self.terms, key_form)
+            # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
+            growth = _weighted_norm(last, m) / jnp.maximum(_weighted_norm(b, m), jnp.finfo(tree.dtype(b)).tiny)
+            samples = oracle.samples(problem.g_batch(key_terms, x, y))
+            _refuse_overflow(samples, count + self.power_steps)
+            diverging = ~(growth <= 1)
+            status = Status.where(diverging, Status.diverging, Status.ok)
+            v = tree.scale(1 / c, total)
+            if key is None:
+                v = tree.where(diverging, jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), v), v)
+            return LinearSolution(
+                v, growth, jnp.asarray(products, jnp.int32), (products + preparation) * samples, status
+            )
+
+        return implicit(problem, x, y, key, solve)
+
+    def _prepare(
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, key: jax.Array | None
+    ) -> tuple[PyTree, Any, int]:
+        """M, C and the products they took, on one batch."""
+        problem, x, y, b = jax.lax.stop_gradient((problem, x, y, b))
+        operator = oracle.hessian_g(problem, x, y, problem.g_batch(key, x, y))
+        m, products = self.preconditioner(problem, y, operator, b)
+        if self.scale is not None:
+            return m, self.scale, products
+        return m, linear.largest_eigenvalue(operator, m, self.power_steps), products + self.power_steps
+
+
+def _weighted_norm(u: PyTree, m: PyTree) -> jax.Array:
+    """‖u‖ in the inner product of M⁻¹."""
+    return jnp.sqrt(tree.dot(u, jax.tree.map(jnp.divide, u, m)))

@@ -1,0 +1,77 @@
+"""Examples 1, 3 and 4 of the paper, and Example 3 in d dimensions with coupling. All have closed forms."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core.batches import Sampler
+from unibio.core.coordinates import abs_pow, spow
+from unibio.core.problem import Problem
+
+
+class _SineUpper(eqx.Module):
+    """Σ_i sin(clip(spow(y_i, p−1), −π/2, π/2)): Example 3's f, also for p that is no even integer."""
+
+    p: Any
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        half_pi = jnp.asarray(jnp.pi / 2, y.dtype)
+        return jnp.sum(jnp.sin(jnp.clip(spow(y, self.p - 1), -half_pi, half_pi)))
+
+
+class _PowerUpper(eqx.Module):
+    """Σ_i spow(y_i, p−1): f of Examples 1 and 4."""
+
+    p: Any
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return jnp.sum(spow(y, self.p - 1))
+
+
+class _PowerLower(eqx.Module):
+    """‖y‖_p^p/p − ⟨y, sin x⟩."""
+
+    p: Any
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.sum(y * jnp.sin(x))
+
+
+class _CoupledLower(eqx.Module):
+    """‖y‖_p^p/p − yᵀB sin x."""
+
+    p: Any
+    coupling: jax.Array
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.dot(y, self.coupling @ jnp.sin(x))
+
+
+def example1(f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
+    """f = y³, g = y⁴/4 − y sin x; p = 4, Φ(x) = sin x."""
+    return example4(4.0, f_batches, g_batches)
+
+
+def example3(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
+    """f = sin(y^(p−1)) inside |y|^(p−1) ≤ π/2 and ±1 outside, g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
+
+    x and y are scalars, or vectors of one length (then a sum over coordinates).
+    """
+    return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
+
+
+def example4(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
+    """f = Σ spow(y_i, p−1), g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i. x and y: vectors of one length."""
+    return Problem(_PowerUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
+
+
+def coupled_example3(
+    p: Any, coupling: jax.Array, f_batches: Sampler | None = None, g_batches: Sampler | None = None
+) -> Problem:
+    """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x: every assumption holds and y does not drop out.
+
+    y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
+    """
+    return Problem(_SineUpper(p), _CoupledLower(p, jnp.asarray(coupling)), p, f_batches=f_batches, g_batches=g_batches)

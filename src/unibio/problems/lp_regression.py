@@ -1,0 +1,50 @@
+"""Example 2 of the paper: hyper-cleaning of a linear ℓ_p regression."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core.batches import Batch, Dataset
+from unibio.core.coordinates import abs_pow
+from unibio.core.problem import Problem
+
+
+class _ValidationLoss(eqx.Module):
+    """mean |X_val w − t_val|^p / p."""
+
+    p: Any
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
+        features, targets = batch.value
+        return jnp.mean(abs_pow(features @ y - targets, self.p)) / self.p
+
+
+class _WeightedLoss(eqx.Module):
+    """mean σ(λ_i)|X w − t|_i^p + c‖w‖_p^p, with λ = x indexed by sample."""
+
+    p: Any
+    c: Any
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
+        features, targets = batch.value
+        losses = jax.nn.sigmoid(x[batch.index]) * abs_pow(features @ y - targets, self.p)
+        return jnp.mean(losses) + self.c * jnp.sum(abs_pow(y, self.p))
+
+
+def lp_regression(
+    train: tuple[Any, Any], validation: tuple[Any, Any], p: Any, c: Any = 1e-2, batch_size: int | None = None
+) -> Problem:
+    """x = λ, one weight logit per training sample; y = w, the coefficients.
+
+    Arguments:
+        train, validation: (features (n, d), targets (n,)); the validation targets are the clean ones.
+        p: order of the loss and of the regulariser.
+        c: weight of ‖w‖_p^p.
+        batch_size: samples per random batch at both levels; by default all of them.
+    """
+    datasets = [
+        Dataset(pair, batch_size=len(pair[1]) if batch_size is None else batch_size) for pair in (train, validation)
+    ]
+    return Problem(_ValidationLoss(p), _WeightedLoss(p, c), p, f_batches=datasets[1], g_batches=datasets[0])
