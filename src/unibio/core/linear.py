@@ -16,7 +16,7 @@ Operator = Callable[[PyTree], PyTree]
 
 
 class CGResult(NamedTuple):
-    """v ≈ H⁻¹b, ‖M(b − Hv)‖/‖Mb‖, steps, whether pᵀHp ≤ 0 was met, decrease of ½vᵀHv − bᵀv."""
+    """v ≈ H⁻¹b, the larger of ‖r‖/‖b‖ and ‖Mr‖/‖Mb‖, steps, whether pᵀHp ≤ 0 was met, decrease of ½vᵀHv − bᵀv."""
 
     value: PyTree
     residual: jax.Array
@@ -28,17 +28,21 @@ class CGResult(NamedTuple):
 def conjugate_gradients(operator: Operator, b: PyTree, m: PyTree, rtol: Any, max_steps: int) -> CGResult:
     """Preconditioned CG for H v = b from v = 0, with the positive diagonal `m` ≈ 1/diag(H).
 
-    It stops on ‖m∘r‖ ≤ rtol·‖m∘b‖, the size of the error in v itself: in the usual norm rᵀMr a coordinate
-    with H_ii = 1e-24 would count for nothing, although its v_i is of order one. On pᵀHp ≤ 0 (up to
-    rounding) it keeps the iterate it has and says so.
+    It stops when both ‖r‖ ≤ rtol·‖b‖ and ‖m∘r‖ ≤ rtol·‖m∘b‖. In the first norm, as in rᵀMr, a coordinate with
+    H_ii = 1e-24 counts for nothing, although its v_i is of order one; in the second it counts fully, but
+    there an m that is far too large in one coordinate hides the others. On pᵀHp ≤ 0 (up to rounding) it
+    keeps the iterate it has and says so.
     """
     eps = jnp.finfo(tree.dtype(b)).eps
     z0 = tree.mul(m, b)
-    target = rtol * tree.norm(z0)
+    b_norm, z_norm = tree.norm(b), tree.norm(z0)
+
+    def relative_residual(r: PyTree, z: PyTree) -> jax.Array:
+        return jnp.where(b_norm > 0, jnp.maximum(tree.norm(r) / b_norm, tree.norm(z) / z_norm), 0.0)
 
     def unfinished(state: Any) -> jax.Array:
-        _, _, z, _, _, steps, indefinite, _ = state
-        return (tree.norm(z) > target) & (steps < max_steps) & ~indefinite
+        _, r, z, _, _, steps, indefinite, _ = state
+        return (relative_residual(r, z) > rtol) & (steps < max_steps) & ~indefinite
 
     def step(state: Any) -> Any:
         v, r, z, p, rho, steps, _, decrease = state
@@ -55,10 +59,9 @@ def conjugate_gradients(operator: Operator, b: PyTree, m: PyTree, rtol: Any, max
         beta = jnp.where(indefinite, jnp.zeros_like(rho), rho_next / rho)
         return v, r, z, tree.axpy(beta, p, z), rho_next, steps + 1, indefinite, decrease + alpha * rho / 2
 
-    start = (tree.zeros_like(b), b, z0, z0, tree.dot(b, z0), jnp.int32(0), jnp.asarray(False), jnp.zeros_like(target))
-    v, _, z, _, _, steps, indefinite, decrease = jax.lax.while_loop(unfinished, step, start)
-    residual = tree.norm(z) / jnp.where(target > 0, tree.norm(z0), 1.0)
-    return CGResult(v, residual, steps, indefinite, decrease)
+    start = (tree.zeros_like(b), b, z0, z0, tree.dot(b, z0), jnp.int32(0), jnp.asarray(False), jnp.zeros_like(b_norm))
+    v, r, z, _, _, steps, indefinite, decrease = jax.lax.while_loop(unfinished, step, start)
+    return CGResult(v, relative_residual(r, z), steps, indefinite, decrease)
 
 
 class _LineaxCG(lx.AbstractLinearSolver):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, linear, oracle, tree
+from unibio.core.batches import Whole
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, HyperInfo, Status
@@ -72,7 +73,7 @@ class Exact(eqx.Module):
             largest = jnp.linalg.norm(s * flat)
             residual = jnp.linalg.norm(s * (hessian @ v - flat)) / jnp.where(largest > 0, largest, 1.0)
             products = tree.size(y)
-            _refuse_overflow(oracle.samples(batch), products)
+            refuse_overflow(oracle.samples(batch), products)
             return LinearSolution(unravel(v), residual, jnp.int32(1), products * oracle.samples(batch), Status.ok)
 
         return implicit(problem, x, y, key, solve)
@@ -82,7 +83,8 @@ class CG(eqx.Module):
     """Preconditioned conjugate gradients on H v = ∇_y f, one batch for all products.
 
     Arguments:
-        rtol: stops when ‖M(∇_y f − H v)‖ ≤ rtol·‖M∇_y f‖, but never below 50 units of rounding.
+        rtol: stops when r = ∇_y f − H v has ‖r‖ ≤ rtol·‖∇_y f‖ and ‖Mr‖ ≤ rtol·‖M∇_y f‖; no rtol below
+            50 units of rounding is asked for.
         max_steps: at most so many products, besides the preconditioner's own.
         preconditioner: `Auto()`, `Jacobi()`, `Power()` or `Identity()`.
     """
@@ -106,20 +108,28 @@ class CG(eqx.Module):
         """v with H v = b."""
         batch = problem.g_batch(key, x, y)
         operator = oracle.hessian_g(problem, x, y, batch)
-        fixed = jax.lax.stop_gradient((problem, x, y, b))
-        m, products = self.preconditioner(
-            fixed[0], fixed[2], oracle.hessian_g(fixed[0], fixed[1], fixed[2], batch), fixed[3]
-        )
+        fixed = jax.lax.stop_gradient((problem, x, y))
+        m, products = precondition(self.preconditioner, *fixed, batch)
         rtol = jnp.maximum(self.rtol, 50 * jnp.finfo(tree.dtype(y)).eps)
         result = linear.solve_spd(operator, b, m, rtol, self.max_steps)
-        _refuse_overflow(oracle.samples(batch), self.max_steps + products)
+        refuse_overflow(oracle.samples(batch), self.max_steps + products)
         status = Status.where(result.residual <= rtol, Status.ok, Status.max_steps)
         status = Status.where(result.indefinite, Status.indefinite, status)
         hvp = (result.steps + products) * oracle.samples(batch)
         return LinearSolution(result.value, result.residual, result.steps, hvp, status)
 
 
-def _refuse_overflow(samples: int, products: int) -> None:
+def precondition(
+    preconditioner: Preconditioner, problem: Problem, x: PyTree, y: PyTree, batch: Any
+) -> tuple[PyTree, int]:
+    """The diagonal M on this batch and the products it took."""
+    finite_sum = hasattr(batch, "index") or isinstance(batch, Whole)
+    samples = oracle.samples(batch) if finite_sum else None
+    return preconditioner(problem, y, oracle.hessian_g(problem, x, y, batch), samples)
+
+
+def refuse_overflow(samples: int, products: int) -> None:
+    """ValueError if a count of samples could leave int32."""
     if samples * products >= 2**31:
         raise ValueError(
             f"up to {products} products over {samples} samples would overflow the int32 call counter: "

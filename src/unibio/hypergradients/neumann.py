@@ -13,7 +13,7 @@ from unibio.core import checks, linear, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import HyperInfo, Status
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import LinearSolution, _refuse_overflow, implicit
+from unibio.hypergradients.implicit import LinearSolution, implicit, precondition, refuse_overflow
 from unibio.hypergradients.preconditioners import Power, Preconditioner
 
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
@@ -111,7 +111,7 @@ class Neumann(eqx.Module):
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
         def solve(y: PyTree, grad_y: PyTree, key: jax.Array | None) -> LinearSolution:
             key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
-            m, c, preparation = self._prepare(problem, x, y, grad_y, key_scale)
+            m, c, preparation = self._prepare(problem, x, y, key_scale)
             b = tree.mul(m, grad_y)
             count = self.form.products(self.terms)
             draws = None if key_terms is None else problem.g_batches.draw(key_terms, count, x, y)
@@ -124,7 +124,7 @@ class Neumann(eqx.Module):
             # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
             growth = _weighted_norm(last, m) / jnp.maximum(_weighted_norm(b, m), jnp.finfo(tree.dtype(b)).tiny)
             samples = oracle.samples(problem.g_batch(key_terms, x, y))
-            _refuse_overflow(samples, count + self.power_steps)
+            refuse_overflow(samples, count + self.power_steps)
             diverging = ~(growth <= 1)
             status = Status.where(diverging, Status.diverging, Status.ok)
             v = tree.scale(1 / c, total)
@@ -136,15 +136,14 @@ class Neumann(eqx.Module):
 
         return implicit(problem, x, y, key, solve)
 
-    def _prepare(
-        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, key: jax.Array | None
-    ) -> tuple[PyTree, Any, int]:
+    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, int]:
         """M, C and the products they took, on one batch."""
-        problem, x, y, b = jax.lax.stop_gradient((problem, x, y, b))
-        operator = oracle.hessian_g(problem, x, y, problem.g_batch(key, x, y))
-        m, products = self.preconditioner(problem, y, operator, b)
+        problem, x, y = jax.lax.stop_gradient((problem, x, y))
+        batch = problem.g_batch(key, x, y)
+        m, products = precondition(self.preconditioner, problem, x, y, batch)
         if self.scale is not None:
             return m, self.scale, products
+        operator = oracle.hessian_g(problem, x, y, batch)
         return m, linear.largest_eigenvalue(operator, m, self.power_steps), products + self.power_steps
 
 

@@ -1,6 +1,7 @@
 """Positive diagonals M: every one gives the same v = H⁻¹∇_y f, some give it sooner.
 
-Each is called as `m, products = preconditioner(problem, y, operator, b)`, where `operator` is v ↦ H v.
+Each is called as `m, products = preconditioner(problem, y, operator, samples)`, where `operator` is v ↦ H v on
+a batch of so many samples (None: not a finite sum).
 """
 
 from typing import Protocol
@@ -14,26 +15,24 @@ from unibio.core.linear import Operator
 from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
 
-_RACE_STEPS = 4
-
 
 class Preconditioner(Protocol):
     """A positive diagonal, and the number of Hessian-vector products it took."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, b: PyTree) -> tuple[PyTree, int]: ...
+    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]: ...
 
 
 class Identity(eqx.Module):
     """M = I: no preconditioner."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, b: PyTree) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
         return jax.tree.map(jnp.ones_like, y), 0
 
 
 class Power(eqx.Module):
     """M = D = 1/((p−1)|y−a0|^(p−2)), the paper's coordinate; best when c‖y‖_p^p dominates g."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, b: PyTree) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
         return coordinates.scaling(y, problem.p, problem.shift), 0
 
 
@@ -49,7 +48,7 @@ class Jacobi(eqx.Module):
             if self.probes & (self.probes - 1):
                 raise ValueError(f"probes must be a power of two; got {self.probes}. Use 8 or 16.")
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, b: PyTree) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
         tiny = jnp.finfo(tree.dtype(y)).tiny
         if self.probes is None:
             diagonal, products = linear.exact_diagonal(operator, y), tree.size(y)
@@ -60,16 +59,14 @@ class Jacobi(eqx.Module):
 
 
 class Auto(eqx.Module):
-    """Jacobi or Power, whichever lowers ½vᵀHv − bᵀv more in four steps of CG run side by side.
+    """Power if the batch has at most half as many samples as there are unknowns, else Jacobi.
 
-    That decrease is the squared energy norm of the error that is gone, the same measure for both.
+    So few samples leave the data's part of H rank-deficient and c‖y‖_p^p in charge of the rest, on which
+    D H is a multiple of the identity: CG then needs about as many steps as there are samples. Racing the
+    two over a few steps would choose wrongly: with D the error falls late, but then all at once.
     """
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, b: PyTree) -> tuple[PyTree, int]:
-        jacobi, products = Jacobi()(problem, y, operator, b)
-        power, _ = Power()(problem, y, operator, b)
-        both = jax.tree.map(lambda u, v: jnp.stack([u, v]), jacobi, power)
-        race = jax.vmap(lambda m: linear.conjugate_gradients(operator, b, m, 0.0, _RACE_STEPS).decrease)(both)
-        power_wins = race[1] > race[0]
-        chosen = jax.tree.map(lambda u, v: jnp.where(power_wins, v, u), jacobi, power)
-        return chosen, products + 2 * _RACE_STEPS
+    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
+        few = samples is not None and 2 * samples <= tree.size(y)
+        chosen: Preconditioner = Power() if few else Jacobi()
+        return chosen(problem, y, operator, samples)

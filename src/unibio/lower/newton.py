@@ -34,8 +34,8 @@ class Newton(eqx.Module):
 
     H ≥ 0 gives ‖d‖ ≤ R, so R is a trust radius that needs no second solve: where |y|^(p−2) → 0 the step
     is a gradient step of length R, and λ → 0 with the gradient, so that near a nondegenerate minimiser
-    it is Newton's. R grows on a step that lowers g as Armijo asks and shrinks on one that does not. Once the
-    differences of g drown in rounding, a step must lower ‖∇_y g‖ instead.
+    it is Newton's. R follows the longest step that lowered g as Armijo asks, and falls to a quarter of one
+    that did not. Once the differences of g drown in rounding, a step must lower ‖∇_y g‖ instead.
 
     It goes on until rounding stops it; the status is `ok` if then ‖∇_y g‖ ≤ 1e-12·max(1, mean norm of
     the per-sample gradients) in float64, 5e-4·max(1, …) in float32.
@@ -96,6 +96,7 @@ def _newton_step(
     cg = linear.conjugate_gradients(damped, minus, m, jnp.minimum(0.1, grad_norm), _CG_STEPS)
     trial = tree.add(state.y, cg.value)
     value, gradient = value_and_grad(trial)
+    length = tree.norm(cg.value)
     slope = tree.dot(state.gradient, cg.value)
     drowned = jnp.abs(slope) <= 100 * eps * jnp.abs(state.value)
     lower_value = value <= state.value + 1e-4 * slope
@@ -106,7 +107,7 @@ def _newton_step(
         tree.where(better, trial, state.y),
         jnp.where(better, value, state.value),
         tree.where(better, gradient, state.gradient),
-        jnp.where(better, 4 * state.radius, state.radius / 8),
+        jnp.where(better, jnp.maximum(state.radius, 4 * length), length / 4),
         state.steps + 1,
         # In the rounding regime a second refusal means that the end is reached.
         jnp.where(better, 0, state.failures + jnp.where(drowned, 6, 1)),
