@@ -41,7 +41,7 @@ def main() -> None:
     print(" step   loss on clean data   suspects found (AUROC)")
     for step in range(61):
         y = ub.lower_solution(problem, x, y)
-        gradient, info = ub.hypergradient(problem, x, y)
+        gradient, _ = ub.hypergradient(problem, x, y)
         if step % 10 == 0:
             print(f"{step:5d} {float(f(x, y, clean.rows(0, m))):20.4f} {auroc(-x, corrupted):24.3f}")
         update, state = optimiser.update(gradient, state)

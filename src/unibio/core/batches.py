@@ -130,6 +130,10 @@ class Dataset(eqx.Module):
         index = jnp.asarray(start, jnp.int32) + jnp.arange(count, dtype=jnp.int32)
         return Batch(index, value, jnp.asarray(slot, jnp.int32))
 
+    def spread(self, count: int) -> Batch:
+        """`count` samples at even distances, for a rough look at all of them."""
+        return self.batch(jnp.arange(count, dtype=jnp.int32) * (self.n // count))
+
 
 class Whole(eqx.Module):
     """All samples of a Dataset at once, streamed in chunks so that memory does not grow with n."""
@@ -140,6 +144,10 @@ class Whole(eqx.Module):
     def n(self) -> int:
         return self.dataset.n
 
+    @property
+    def in_one_chunk(self) -> bool:
+        return self.dataset.chunk_size >= self.n
+
     def total(self, fn: Callable[[Batch, float], PyTree]) -> PyTree:
         """Σ over chunks of fn(chunk, weight), weight = chunk's share of the samples.
 
@@ -148,7 +156,7 @@ class Whole(eqx.Module):
         """
         data, chunk = self.dataset, self.dataset.chunk_size
         chunks, rest = divmod(data.n, chunk)
-        if chunks == 1 and rest == 0:
+        if self.in_one_chunk:
             return fn(data.rows(0, data.n), 1.0)
 
         @jax.checkpoint

@@ -123,12 +123,13 @@ def probes(like: PyTree, count: int) -> PyTree:
     return jax.vmap(unravel)(signs)
 
 
-def estimate_diagonal(operator: Operator, like: PyTree, count: int) -> PyTree:
-    """diag(H) > 0 from 2·`count` products in two blocks; exact where `like` has at most `count` entries.
+def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Operator) -> tuple[PyTree, jax.Array]:
+    """diag(H) > 0 from one block of `count` products with `rough` ≈ H, and one with H where that is needed.
 
-    Bekas' estimator z∘Hz is spoilt in small rows by large columns. The second block therefore runs on
-    S H S with S = 1/√(first estimate), whose diagonal is nearly constant. An entry that comes out below a
-    quarter of its row's norm is mostly noise and is replaced by that.
+    Bekas' estimator, the mean of z∘Hz, is exact for at most `count` unknowns. Else small rows are spoilt by
+    large columns: the second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly
+    constant. It is left out (False is returned) if the first is already nearly constant. An entry below
+    a quarter of its row's norm is mostly noise and is replaced by that.
     """
     z = probes(like, count)
     tiny = jnp.finfo(tree.dtype(like)).tiny
@@ -139,12 +140,16 @@ def estimate_diagonal(operator: Operator, like: PyTree, count: int) -> PyTree:
         mean = jax.tree.map(lambda z, h: jnp.mean(z * h, axis=0), z, products)
         return jax.tree.map(lambda d, r: jnp.maximum(jnp.maximum(d, r / 4), tiny), mean, row_norm)
 
-    first = estimate(operator)
-    if tree.size(like) <= count:
-        return first
+    first = estimate(rough)
+    if tree.size(like) <= count and rough is operator:
+        return first, jnp.asarray(False)
+    uneven = jnp.std(jnp.log(tree.ravel(first)[0])) > 0.5
     s = jax.tree.map(jax.lax.rsqrt, first)
-    second = estimate(lambda v: tree.mul(s, operator(tree.mul(s, v))))
-    return tree.mul(first, second)
+
+    def second() -> PyTree:
+        return tree.mul(first, estimate(lambda v: tree.mul(s, operator(tree.mul(s, v)))))
+
+    return tree.lazily(uneven, second, first), uneven
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

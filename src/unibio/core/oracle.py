@@ -83,10 +83,10 @@ def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTr
 
 
 def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Callable[[PyTree], PyTree]:
-    """v ↦ ∇²_yy g · v for many v at one point: linearised once, streamed anew for `Whole`."""
-    if isinstance(batch, Whole):
+    """v ↦ ∇²_yy g · v for many v at one point: linearised once, but streamed anew if it takes chunks."""
+    if isinstance(batch, Whole) and not batch.in_one_chunk:
         return lambda v: hvp_g(problem, x, y, v, batch)
-    _, product = jax.linearize(lambda y: _grad_y(problem, x, y, visible(batch), 1.0), y)
+    _, product = jax.linearize(lambda y: _total(lambda chunk, weight: _grad_y(problem, x, y, chunk, weight), batch), y)
     return lambda v: _add_hessian_noise(problem, y, v, batch, product(v))
 
 

@@ -11,7 +11,6 @@ from unibio.core import linear, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.protocols import Status
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import precondition
 from unibio.hypergradients.preconditioners import Auto
 from unibio.hypergradients.singular import regular_point
 from unibio.lower.newton import Newton, or_nan
@@ -77,6 +76,6 @@ def _tangent(problem: Problem, x: PyTree, y: PyTree, problem_dot: PyTree, x_dot:
     differentiable, fixed = eqx.partition((problem, x), carries)
     _, change = jax.jvp(lambda d: moved(d, fixed), (differentiable,), ((problem_dot, x_dot),))
     operator = oracle.hessian_g(problem, x, y, problem.g_batches.whole())
-    m, _ = precondition(Auto(), *jax.lax.stop_gradient((problem, x, y)), problem.g_batches.whole())
+    m, _ = Auto()(*jax.lax.stop_gradient((problem, x, y)), problem.g_batches.whole())
     rtol = max(1e-10, 50 * float(jnp.finfo(tree.dtype(y)).eps))
     return linear.solve_spd(operator, tree.scale(-1.0, change), m, rtol, _CG_STEPS, nan_on_failure=True).value

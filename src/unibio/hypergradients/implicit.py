@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, linear, oracle, tree
-from unibio.core.batches import Whole
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, HyperInfo, Status
@@ -108,24 +107,14 @@ class CG(eqx.Module):
         """v with H v = b."""
         batch = problem.g_batch(key, x, y)
         operator = oracle.hessian_g(problem, x, y, batch)
-        fixed = jax.lax.stop_gradient((problem, x, y))
-        m, products = precondition(self.preconditioner, *fixed, batch)
+        m, hvp = self.preconditioner(*jax.lax.stop_gradient((problem, x, y)), batch)
         rtol = jnp.maximum(self.rtol, 50 * jnp.finfo(tree.dtype(y)).eps)
         result = linear.solve_spd(operator, b, m, rtol, self.max_steps)
-        refuse_overflow(oracle.samples(batch), self.max_steps + products)
+        refuse_overflow(oracle.samples(batch), self.max_steps + tree.size(y))
         status = Status.where(result.residual <= rtol, Status.ok, Status.max_steps)
         status = Status.where(result.indefinite, Status.indefinite, status)
-        hvp = (result.steps + products) * oracle.samples(batch)
+        hvp = hvp + result.steps * oracle.samples(batch)
         return LinearSolution(result.value, result.residual, result.steps, hvp, status)
-
-
-def precondition(
-    preconditioner: Preconditioner, problem: Problem, x: PyTree, y: PyTree, batch: Any
-) -> tuple[PyTree, int]:
-    """The diagonal M on this batch and the products it took."""
-    finite_sum = hasattr(batch, "index") or isinstance(batch, Whole)
-    samples = oracle.samples(batch) if finite_sum else None
-    return preconditioner(problem, y, oracle.hessian_g(problem, x, y, batch), samples)
 
 
 def refuse_overflow(samples: int, products: int) -> None:

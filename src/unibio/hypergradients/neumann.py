@@ -13,7 +13,7 @@ from unibio.core import checks, linear, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import HyperInfo, Status
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import LinearSolution, implicit, precondition, refuse_overflow
+from unibio.hypergradients.implicit import LinearSolution, implicit, refuse_overflow
 from unibio.hypergradients.preconditioners import Power, Preconditioner
 
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
@@ -130,21 +130,23 @@ class Neumann(eqx.Module):
             v = tree.scale(1 / c, total)
             if key is None:
                 v = tree.where(diverging, jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), v), v)
-            return LinearSolution(
-                v, growth, jnp.asarray(products, jnp.int32), (products + preparation) * samples, status
-            )
+            return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), preparation + products * samples, status)
 
         return implicit(problem, x, y, key, solve)
 
-    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, int]:
-        """M, C and the products they took, on one batch."""
+    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, Any]:
+        """M, C and the samples shown to the Hessian for them, on one batch."""
         problem, x, y = jax.lax.stop_gradient((problem, x, y))
         batch = problem.g_batch(key, x, y)
-        m, products = precondition(self.preconditioner, problem, x, y, batch)
+        m, hvp = self.preconditioner(problem, x, y, batch)
         if self.scale is not None:
-            return m, self.scale, products
+            return m, self.scale, hvp
         operator = oracle.hessian_g(problem, x, y, batch)
-        return m, linear.largest_eigenvalue(operator, m, self.power_steps), products + self.power_steps
+        return (
+            m,
+            linear.largest_eigenvalue(operator, m, self.power_steps),
+            hvp + self.power_steps * oracle.samples(batch),
+        )
 
 
 def _weighted_norm(u: PyTree, m: PyTree) -> jax.Array:

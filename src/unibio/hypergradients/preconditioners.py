@@ -1,44 +1,49 @@
 """Positive diagonals M: every one gives the same v = H⁻¹∇_y f, some give it sooner.
 
-Each is called as `m, products = preconditioner(problem, y, operator, samples)`, where `operator` is v ↦ H v on
-a batch of so many samples (None: not a finite sum).
+Each is called as `m, hvp = preconditioner(problem, x, y, batch)`, hvp the number of samples it showed to the Hessian.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, coordinates, linear, tree
-from unibio.core.linear import Operator
+from unibio.core import checks, coordinates, linear, oracle, tree
+from unibio.core.batches import Batch, Whole
 from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
 
+_ROUGH_ROWS = 2048
+
 
 class Preconditioner(Protocol):
-    """A positive diagonal, and the number of Hessian-vector products it took."""
+    """A positive diagonal for the Hessian on a batch, and the samples of Hessian-vector products it took."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]: ...
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]: ...
 
 
 class Identity(eqx.Module):
     """M = I: no preconditioner."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
         return jax.tree.map(jnp.ones_like, y), 0
 
 
 class Power(eqx.Module):
     """M = D = 1/((p−1)|y−a0|^(p−2)), the paper's coordinate; best when c‖y‖_p^p dominates g."""
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
         return coordinates.scaling(y, problem.p, problem.shift), 0
 
 
 class Jacobi(eqx.Module):
-    """M = 1/diag(H), the diagonal estimated from two blocks of `probes` products (a power of two), or
-    exactly, by one product per unknown, with `probes=None`."""
+    """M = 1/diag(H), the diagonal estimated from blocks of `probes` products (a power of two), or exactly, by
+    one product per unknown, with `probes=None`.
+
+    On more than four times 2048 samples, the first block looks at 2048 of them, evenly spread. The second,
+    on all, corrects it, and is left out where the first says that all entries are about equal.
+    """
 
     probes: int | None = eqx.field(static=True, default=8)
 
@@ -48,14 +53,17 @@ class Jacobi(eqx.Module):
             if self.probes & (self.probes - 1):
                 raise ValueError(f"probes must be a power of two; got {self.probes}. Use 8 or 16.")
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
         tiny = jnp.finfo(tree.dtype(y)).tiny
+        operator, samples = oracle.hessian_g(problem, x, y, batch), oracle.samples(batch)
         if self.probes is None:
-            diagonal, products = linear.exact_diagonal(operator, y), tree.size(y)
+            diagonal, hvp = linear.exact_diagonal(operator, y), tree.size(y) * samples
         else:
-            diagonal = linear.estimate_diagonal(operator, y, self.probes)
-            products = self.probes if tree.size(y) <= self.probes else 2 * self.probes
-        return jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), products
+            part = batch.dataset.spread(_ROUGH_ROWS) if _is_large(batch) else batch
+            rough = oracle.hessian_g(problem, x, y, part)
+            diagonal, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
+            hvp = self.probes * (oracle.samples(part) + refined.astype(jnp.int32) * samples)
+        return jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), hvp
 
 
 class Auto(eqx.Module):
@@ -66,7 +74,11 @@ class Auto(eqx.Module):
     two over a few steps would choose wrongly: with D the error falls late, but then all at once.
     """
 
-    def __call__(self, problem: Problem, y: PyTree, operator: Operator, samples: int | None) -> tuple[PyTree, int]:
-        few = samples is not None and 2 * samples <= tree.size(y)
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
+        few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
         chosen: Preconditioner = Power() if few else Jacobi()
-        return chosen(problem, y, operator, samples)
+        return chosen(problem, x, y, batch)
+
+
+def _is_large(batch: Any) -> bool:
+    return isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS

@@ -118,15 +118,15 @@ def _limits(quantity: Callable[[PyTree], PyTree], problem: Problem, y: PyTree, w
     even = unravel(jnp.full_like(flat, h))
     wave = jnp.cos(2.0 * jnp.arange(flat.size, dtype=flat.dtype) + 2.0)  # starts negative
     uneven = unravel(h * jnp.sign(wave) * (1 + jnp.abs(wave)))
-    a = quantity(_move(problem, y, which, even))
-    b = quantity(_move(problem, y, which, uneven))
-    c = quantity(_move(problem, y, which, tree.scale(4.0, even)))
+    distances = jax.tree.map(lambda e, u: jnp.stack([e, u, 4 * e]), even, uneven)
+    values = jax.vmap(lambda d: quantity(_move(problem, y, which, d)))(distances)
 
-    def exists(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    def exists(value: jax.Array) -> jax.Array:
+        a, b, c = value
         finite = jnp.isfinite(a) & jnp.isfinite(b) & jnp.isfinite(c)
         grows = jnp.abs(a) > 1.1 * jnp.abs(c)
         fades = jnp.abs(a) < 0.9 * jnp.abs(c)
         agrees = jnp.abs(a - b) <= 0.1 * jnp.maximum(jnp.abs(a), jnp.abs(b))
         return finite & ~grows & (fades | agrees)
 
-    return jax.tree.map(exists, a, b, c)
+    return jax.tree.map(exists, values)

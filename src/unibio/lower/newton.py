@@ -91,7 +91,8 @@ def _newton_step(
     def damped(v: PyTree) -> PyTree:
         return tree.axpy(damping, v, operator(v))
 
-    m = jax.tree.map(lambda d: 1 / d, linear.estimate_diagonal(damped, state.y, _PROBES))
+    diagonal, refined = linear.estimate_diagonal(damped, state.y, _PROBES, damped)
+    m = jax.tree.map(lambda d: 1 / d, diagonal)
     minus = tree.scale(-1.0, state.gradient)
     cg = linear.conjugate_gradients(damped, minus, m, jnp.minimum(0.1, grad_norm), _CG_STEPS)
     trial = tree.add(state.y, cg.value)
@@ -102,7 +103,7 @@ def _newton_step(
     lower_value = value <= state.value + 1e-4 * slope
     better = jnp.where(drowned, tree.norm(gradient) < grad_norm, lower_value)
     better = better & jnp.isfinite(value) & tree.all_finite(gradient)
-    products = 2 * _PROBES if tree.size(state.y) > _PROBES else _PROBES
+    products = _PROBES * (1 + refined.astype(jnp.int32))
     return _State(
         tree.where(better, trial, state.y),
         jnp.where(better, value, state.value),
