@@ -89,9 +89,25 @@ def same_shape(name: str, value: PyTree, reference_name: str, reference: PyTree)
             raise ValueError(f"{name}{where} has shape {jnp.shape(a)}, but {reference_name}{where} has {jnp.shape(b)}.")
 
 
+def random_key(key: Any) -> None:
+    """`key` must be one jax random key, or None."""
+    if key is None:
+        return
+    is_key = isinstance(key, jax.Array) and (
+        (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ())
+        or (key.dtype == jnp.uint32 and key.ndim == 1)
+    )
+    if not is_key:
+        raise TypeError(f"key must be one random key such as jax.random.key(0), or None for all data; got {key!r}.")
+
+
 def scalar_function(name: str, fn: Callable[..., Any], *args: Any) -> None:
     """`fn(*args)` must be one floating number, of the dtype of the variables."""
-    out = jax.eval_shape(fn, *args)
+    try:
+        out = jax.eval_shape(fn, *args)
+    except Exception as error:
+        x, y = (jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree) for tree in args[:2])
+        raise ValueError(f"{name}(x, y, batch) failed on x = {x}, y = {y}: {error}") from error
     if not hasattr(out, "shape") or out.shape != ():
         raise ValueError(f"{name}(x, y, batch) must return a scalar; got {out}. Average over the batch with jnp.mean.")
     if not jnp.issubdtype(out.dtype, jnp.floating):

@@ -58,11 +58,21 @@ def floor(p: Any, dtype: Any) -> jax.Array:
     return jnp.maximum(jnp.asarray(1e-12, dtype), 4 * tiny**exponent)
 
 
+def _broadcast(shift: PyTree, y: PyTree) -> PyTree:
+    """a0 as a tree of y's structure: it is one number for all coordinates, or such a tree already."""
+    return shift if tree.same_structure(shift, y) else jax.tree.map(lambda _: shift, y)
+
+
+def floors(y: PyTree, p: Any, shift: PyTree) -> PyTree:
+    """δ of each leaf of y, large enough that a0 + δ differs from a0 in rounding."""
+    dtype = tree.dtype(y)
+    delta, eps = floor(p, dtype), jnp.finfo(dtype).eps
+    return jax.tree.map(lambda a0: jnp.maximum(delta, 8 * eps * jnp.abs(a0)), _broadcast(shift, y))
+
+
 def offset(y: PyTree, shift: PyTree) -> PyTree:
-    """y − a0, with a0 one number for all coordinates or a tree like y."""
-    if tree.same_structure(shift, y):
-        return tree.sub(y, shift)
-    return jax.tree.map(lambda leaf: leaf - shift, y)
+    """y − a0."""
+    return tree.sub(y, _broadcast(shift, y))
 
 
 def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
@@ -72,8 +82,8 @@ def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
 
 def scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     """D = dy/dz = 1/((p−1)·max(|y−a0|, δ)^(p−2)), as a tree like y; always finite."""
-    delta = floor(p, tree.dtype(y))
-    return jax.tree.map(lambda t: 1 / ((p - 1) * jnp.maximum(jnp.abs(t), delta) ** (p - 2)), offset(y, shift))
+    distance = jax.tree.map(lambda t, d: jnp.maximum(jnp.abs(t), d), offset(y, shift), floors(y, p, shift))
+    return jax.tree.map(lambda t: 1 / ((p - 1) * t ** (p - 2)), distance)
 
 
 def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
@@ -83,21 +93,19 @@ def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
 
 def from_z(z: PyTree, p: Any, shift: PyTree) -> PyTree:
     """y_δ(z) = a0 + s·max(|z|^(1/(p−1)), δ), s = +1 at 0, with derivative D(y_δ): finite at z = 0."""
-    distance = jax.tree.map(lambda t: _floored_root(t, p), z)
-    if tree.same_structure(shift, z):
-        return tree.add(distance, shift)
-    return jax.tree.map(lambda leaf: leaf + shift, distance)
+    distance = jax.tree.map(lambda t, d: _floored_root(t, p, d), z, floors(z, p, shift))
+    return tree.add(distance, _broadcast(shift, z))
 
 
 @jax.custom_jvp
-def _floored_root(z: jax.Array, p: Any) -> jax.Array:
-    magnitude = jnp.maximum(jnp.abs(z) ** (1 / (p - 1)), floor(p, z.dtype))
+def _floored_root(z: jax.Array, p: Any, delta: jax.Array) -> jax.Array:
+    magnitude = jnp.maximum(jnp.abs(z) ** (1 / (p - 1)), delta)
     return jnp.where(z < 0, -magnitude, magnitude)
 
 
 @_floored_root.defjvp
 def _floored_root_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    # p's tangent is dropped: nobody differentiates an iteration by the order of its coordinate.
-    (z, p), (z_dot, _) = primals, tangents
-    y = _floored_root(z, p)
+    # Only z moves: nobody differentiates an iteration by the order of its coordinate or by its floor.
+    (z, p, delta), (z_dot, _, _) = primals, tangents
+    y = _floored_root(z, p, delta)
     return y, z_dot / ((p - 1) * abs_pow(y, p - 2))

@@ -2,7 +2,7 @@
 
 import jax
 
-from unibio.core import tree
+from unibio.core import checks, tree
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.protocols import Hypergradient, HyperInfo
 from unibio.core.tree import PyTree
@@ -53,6 +53,7 @@ def hypergradient(
     method = CG() if method is None else method
     if not callable(method):
         raise TypeError(f"method must be CG(), Exact(), Neumann() or Unrolled(…); got {method!r}.")
+    checks.random_key(key)
     return _estimate(tree.cast(method, tree.dtype(x)), problem, x, y, key)
 
 

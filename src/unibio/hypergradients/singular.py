@@ -35,10 +35,10 @@ def regular_point(problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch:
     tells. On ℓ_p regression a small y_i is harmless and stays. Costs nothing unless some |y_i − a0_i| < δ.
     """
     problem, x, y = jax.lax.stop_gradient((problem, x, y))
-    delta = coordinates.floor(problem.p, tree.dtype(y))
+    delta = coordinates.floors(y, problem.p, problem.shift)
     tiny = jnp.finfo(tree.dtype(y)).tiny
     distance = coordinates.offset(y, problem.shift)
-    near = jax.tree.map(lambda t: jnp.abs(t) < delta, distance)
+    near = jax.tree.map(lambda t, d: jnp.abs(t) < d, distance, delta)
 
     def vanishing_rows() -> PyTree:
         rows = _row_probe(problem, x, y, g_batch)
@@ -57,7 +57,7 @@ def regular_point(problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch:
 
     some = tree.any_true(singular)
     has_limit = tree.lazily(some, limit_exists, jnp.asarray(True))
-    moved = _move(problem, y, singular, jax.tree.map(lambda leaf: jnp.full_like(leaf, delta), y))
+    moved = _move(problem, y, singular, delta)
     looked, checked = tree.any_true(near).astype(jnp.int32), some.astype(jnp.int32)
     calls = Calls(grad_f=3 * checked * oracle.samples(f_batch), hvp=(looked + 3 * checked) * oracle.samples(g_batch))
     return RegularPoint(moved, tree.count_true(singular), has_limit, calls)
@@ -72,8 +72,8 @@ def differentiable_in_z(problem: Problem, x: PyTree, y: PyTree) -> Differentiabl
     problem, x, y = prepare(problem, x, y)
     check_functions(problem, x, y)
     f_batch, g_batch = problem.f_batches.whole(), problem.g_batches.whole()
-    h = jnp.maximum(4 * coordinates.floor(problem.p, tree.dtype(y)), 1e-4)
-    at_shift = jax.tree.map(lambda t: jnp.abs(t) < h, coordinates.offset(y, problem.shift))
+    h = jax.tree.map(lambda d: jnp.maximum(4 * d, 1e-4), coordinates.floors(y, problem.p, problem.shift))
+    at_shift = jax.tree.map(lambda t, d: jnp.abs(t) < d, coordinates.offset(y, problem.shift), h)
 
     def j1(point: PyTree) -> PyTree:
         _, grad_y = oracle.grads_f(problem, x, point, f_batch)
@@ -108,16 +108,16 @@ def _move(problem: Problem, y: PyTree, which: PyTree, distance: PyTree) -> PyTre
     return jax.tree.map(one, y, offsets, which, distance)
 
 
-def _limits(quantity: Callable[[PyTree], PyTree], problem: Problem, y: PyTree, which: PyTree, h: jax.Array) -> PyTree:
+def _limits(quantity: Callable[[PyTree], PyTree], problem: Problem, y: PyTree, which: PyTree, h: PyTree) -> PyTree:
     """Entry by entry: does `quantity` have a finite limit as the coordinates in `which` go to a0?
 
     Compared at distance h (a), at 4h (c), and with uneven distances in [h, 2h] and both signs (b). If it
     behaves like h^s, then |a| > |c| means s < 0; |a| < |c| means it fades to 0; else a and b must agree.
     """
     flat, unravel = tree.ravel(y)
-    even = unravel(jnp.full_like(flat, h))
+    even = jax.tree.map(lambda leaf, d: jnp.broadcast_to(d, leaf.shape), y, h)
     wave = jnp.cos(2.0 * jnp.arange(flat.size, dtype=flat.dtype) + 2.0)  # starts negative
-    uneven = unravel(h * jnp.sign(wave) * (1 + jnp.abs(wave)))
+    uneven = tree.mul(even, unravel(jnp.sign(wave) * (1 + jnp.abs(wave))))
     distances = jax.tree.map(lambda e, u: jnp.stack([e, u, 4 * e]), even, uneven)
     values = jax.vmap(lambda d: quantity(_move(problem, y, which, d)))(distances)
 

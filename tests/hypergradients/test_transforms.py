@@ -1,0 +1,112 @@
+"""jit, vmap, grad, and that numbers do not recompile."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import lp_data
+
+import unibio as ub
+from unibio.hypergradients import _estimate
+
+METHODS = [ub.Exact(), ub.CG(), ub.Neumann(40), ub.Unrolled(60, 0.5, in_z=True)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_jit_and_vmap_change_nothing(method):
+    xs = jnp.array([0.0, 0.4, 1.3, np.pi])
+    ys = jnp.array([0.0, 0.5, 0.9, 0.0])
+    single = jnp.stack([ub.hypergradient(ub.problems.example3(4.0), x, y, method)[0] for x, y in zip(xs, ys)])
+    many = jax.jit(jax.vmap(lambda x, y: ub.hypergradient(ub.problems.example3(4.0), x, y, method)[0]))(xs, ys)
+    np.testing.assert_allclose(many, single, rtol=1e-12, atol=1e-15)
+
+
+def test_p_can_be_mapped_over():
+    ps = jnp.array([2.0, 3.0, 4.0, 8.0])
+    values = jax.vmap(lambda p: ub.hypergradient(ub.problems.example3(p), 0.0, 0.0)[0])(ps)
+    np.testing.assert_allclose(values, 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [ub.Exact(), ub.CG(), ub.Neumann(200, 1.0)], ids=lambda m: type(m).__name__)
+def test_the_hypergradient_is_differentiable(method):
+    """d/dx and d/dy of h(x, y) = −cos x·cos(y³), reverse and forward; at y away from and at 0."""
+    problem = ub.problems.example3(4.0)
+    h = lambda x, y: ub.hypergradient(problem, x, y, method)[0]
+    x, y = 0.4, 0.6
+    by_x, by_y = jax.grad(h, argnums=(0, 1))(x, y)
+    assert float(by_x) == pytest.approx(-np.sin(x) * np.cos(y**3), rel=1e-7)
+    assert float(by_y) == pytest.approx(-np.cos(x) * np.sin(y**3) * 3 * y**2, rel=1e-7)
+    assert float(jax.jvp(lambda y: h(x, y), (y,), (1.0,))[1]) == pytest.approx(float(by_y), rel=1e-9)
+    assert float(jax.grad(h)(0.0, 0.0)) == pytest.approx(0.0, abs=1e-9)
+
+
+@jax.tree_util.Partial
+def counted(x, y, batch):
+    counted.traces = getattr(counted, "traces", 0) + 1
+    return y**4 / 4 - y * jnp.sin(x)
+
+
+def upper(x, y, batch):
+    return y**3
+
+
+def test_other_numbers_do_not_recompile():
+    before = _estimate._cache_size()
+    for p, rtol in ((4.0, 1e-8), (3.0, 1e-6), (4, 0.0), (jnp.float64(5.0), 1e-3)):
+        ub.hypergradient(ub.Problem(upper, counted, p), 0.3, 0.7, ub.CG(rtol=rtol))
+        if before is not None:
+            after_first, before = _estimate._cache_size(), None
+    assert _estimate._cache_size() == after_first
+    ub.hypergradient(ub.Problem(upper, counted, 4.0), 0.3, 0.7, ub.Neumann(5, 1.0))
+    one_more = _estimate._cache_size()
+    ub.hypergradient(ub.Problem(upper, counted, 4.0), 0.3, 0.7, ub.Neumann(5, 2.5))
+    assert _estimate._cache_size() == one_more == after_first + 1
+
+
+def test_data_are_arguments_not_constants():
+    """Two datasets of one shape share a program."""
+    calls = []
+    for seed in (0, 1):
+        train, validation, weights = lp_data(seed, n=31, m=31)
+        problem = ub.problems.lp_regression(train, validation, 4.0)
+        ub.hypergradient(problem, jnp.asarray(weights), jnp.ones(8))
+        calls.append(_estimate._cache_size())
+    assert calls[0] == calls[1]
+
+
+def test_float32_stays_float32():
+    train, validation, weights = lp_data(0)
+    problem = ub.problems.lp_regression(train, validation, 4.0)
+    value, info = ub.hypergradient(problem, jnp.asarray(weights, jnp.float32), jnp.ones(8, jnp.float32))
+    wide, _ = ub.hypergradient(problem, jnp.asarray(weights), jnp.ones(8))
+    assert value.dtype == info.residual.dtype == jnp.float32
+    np.testing.assert_allclose(value, wide, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS[1:3], ids=lambda m: type(m).__name__)
+def test_chunks_change_nothing(method):
+    train, validation, weights = lp_data(0, n=101, m=53)
+    values = []
+    for chunk in (1000, 17):
+        small = ub.problems.lp_regression(train, validation, 4.0)
+        f_batches, g_batches = (ub.Dataset(pair, 10, chunk_size=chunk) for pair in (validation, train))
+        problem = ub.Problem(small.f, small.g, 4.0, f_batches=f_batches, g_batches=g_batches)
+        values.append(ub.hypergradient(problem, jnp.asarray(weights), jnp.ones(8), method)[0])
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-8, atol=1e-14)
+    jax.grad(lambda y: jnp.sum(ub.hypergradient(problem, jnp.asarray(weights), y, method)[0] ** 2))(jnp.ones(8))
+
+
+def test_a_rough_first_look_at_much_data():
+    """Above 8192 samples the first block of probes sees 2048 of them, and rare features are corrected."""
+    rng = np.random.default_rng(0)
+    n, d = 9000, 20
+    features = rng.normal(size=(n, d)) * np.geomspace(0.05, 5, d)
+    features[:, 3] *= rng.random(n) < 0.01
+    targets = features @ rng.normal(size=d) + rng.normal(size=n)
+    problem = ub.problems.lp_regression((features, targets), (features[:500], targets[:500]), 2.0, 1e-6)
+    x, w = jnp.zeros(n), jnp.zeros(d)
+    value, info = ub.hypergradient(problem, x, w, ub.CG(rtol=1e-8))
+    exact, _ = ub.hypergradient(problem, x, w, ub.Exact())
+    np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-7 * float(jnp.max(jnp.abs(exact))))
+    assert int(info.calls.hvp) == 8 * 2048 + (8 + int(info.iterations)) * n
+    assert int(info.iterations) < 25
