@@ -1,7 +1,7 @@
 """Twenty lines: learn a weight for every training sample, and see which samples were corrupted.
 
 A linear model is fitted with the loss |residual|^4 (uniformly convex of order 4, its Hessian vanishes where the
-residuals do) to data of which 30 % are corrupted; 200 clean samples say how good the fit is.
+residuals do) to data of which 30 % come from a faulty sensor; 200 clean samples say how good the fit is.
 """
 
 import jax
@@ -29,14 +29,14 @@ def main() -> None:
     truth, features = rng.normal(size=d), rng.normal(size=(n + m, d))
     targets = features @ truth + 0.3 * rng.normal(size=n + m)
     corrupted = np.arange(n) < 0.3 * n
-    targets[:n][corrupted] += 3.0 * rng.normal(size=corrupted.sum())
+    targets[:n][corrupted] += 3.0  # a faulty sensor
 
     train = ub.Dataset((features[:n], targets[:n]), batch_size=n)
     clean = ub.Dataset((features[n:], targets[n:]), batch_size=m)
     problem = ub.Problem(f, g, p=4.0, f_batches=clean, g_batches=train)
 
     x, y = jnp.zeros(n), jnp.zeros(d)
-    optimiser = optax.adam(0.2)
+    optimiser = optax.adam(0.5)
     state = optimiser.init(x)
     print(" step   loss on clean data   suspects found (AUROC)")
     for step in range(61):

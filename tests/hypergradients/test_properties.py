@@ -20,7 +20,7 @@ def split(vector, parts):
     if parts == "vector":
         return vector
     if parts == "dict":
-        return {"b": {"x": vector[: d // 2 + 1]}, "a": vector[d // 2 + 1 :]} if d > 1 else {"b": vector}
+        return {"a": {"x": vector[: d // 2 + 1]}, "b": vector[d // 2 + 1 :]} if d > 2 else {"b": vector}
     return [vector[i] for i in range(d)]
 
 

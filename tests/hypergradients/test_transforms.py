@@ -16,7 +16,9 @@ METHODS = [ub.Exact(), ub.CG(), ub.Neumann(40), ub.Unrolled(60, 0.5, in_z=True)]
 def test_jit_and_vmap_change_nothing(method):
     xs = jnp.array([0.0, 0.4, 1.3, np.pi])
     ys = jnp.array([0.0, 0.5, 0.9, 0.0])
-    single = jnp.stack([ub.hypergradient(ub.problems.example3(4.0), x, y, method)[0] for x, y in zip(xs, ys)])
+    single = jnp.stack(
+        [ub.hypergradient(ub.problems.example3(4.0), x, y, method)[0] for x, y in zip(xs, ys, strict=True)]
+    )
     many = jax.jit(jax.vmap(lambda x, y: ub.hypergradient(ub.problems.example3(4.0), x, y, method)[0]))(xs, ys)
     np.testing.assert_allclose(many, single, rtol=1e-12, atol=1e-15)
 
@@ -104,7 +106,7 @@ def test_a_rough_first_look_at_much_data():
     features[:, 3] *= rng.random(n) < 0.01
     targets = features @ rng.normal(size=d) + rng.normal(size=n)
     problem = ub.problems.lp_regression((features, targets), (features[:500], targets[:500]), 2.0, 1e-6)
-    x, w = jnp.zeros(n), jnp.zeros(d)
+    x, w = jnp.zeros(n), jnp.full(d, 0.1)
     value, info = ub.hypergradient(problem, x, w, ub.CG(rtol=1e-8))
     exact, _ = ub.hypergradient(problem, x, w, ub.Exact())
     np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-7 * float(jnp.max(jnp.abs(exact))))

@@ -24,8 +24,8 @@ def spow(y: jax.Array, a: Any) -> jax.Array:
     """sign(y)·|y|^a entry by entry, with derivative a·|y|^(a−1): also at y = 0, also for a = 1.
 
     Example:
-        >>> spow(jnp.array([-2.0, 0.0, 3.0]), 2.0)
-        Array([-4.,  0.,  9.], dtype=float32)
+        >>> spow(jnp.array([-2.0, 0.0, 3.0]), 2.0).tolist()
+        [-4.0, 0.0, 9.0]
     """
     return jnp.sign(y) * jnp.abs(y) ** a
 

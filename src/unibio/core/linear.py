@@ -4,10 +4,8 @@ diagonal of an operator that is only known by its products, and its largest eige
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 
 from unibio.core import tree
 from unibio.core.tree import PyTree
@@ -64,34 +62,6 @@ def conjugate_gradients(operator: Operator, b: PyTree, m: PyTree, rtol: Any, max
     return CGResult(v, relative_residual(r, z), steps, indefinite, decrease)
 
 
-class _LineaxCG(lx.AbstractLinearSolver):
-    """`conjugate_gradients` behind lineax's interface, which brings forward and reverse derivatives."""
-
-    rtol: Any
-    max_steps: int = eqx.field(static=True)
-    nan_on_failure: bool = eqx.field(static=True)
-
-    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Any:
-        return operator
-
-    def compute(self, state: Any, vector: PyTree, options: dict[str, Any]) -> Any:
-        result = conjugate_gradients(state.mv, vector, options["m"], self.rtol, self.max_steps)
-        value = result.value
-        if self.nan_on_failure:
-            solved = (result.residual <= self.rtol) & ~result.indefinite
-            value = jax.tree.map(lambda leaf: jnp.where(solved, leaf, jnp.full_like(leaf, jnp.nan)), value)
-        return value, lx.RESULTS.successful, {"cg": result._replace(value=None)}
-
-    def transpose(self, state: Any, options: dict[str, Any]) -> Any:
-        return state, options
-
-    def conj(self, state: Any, options: dict[str, Any]) -> Any:
-        return state, options
-
-    def assume_full_rank(self) -> bool:
-        return True
-
-
 def solve_spd(
     operator: Operator, b: PyTree, m: PyTree, rtol: Any, max_steps: int, nan_on_failure: bool = False
 ) -> CGResult:
@@ -100,11 +70,18 @@ def solve_spd(
     A derivative rule must be linear in b, so it cannot look at the residual itself: `nan_on_failure` does so
     inside the solver.
     """
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), b)
-    linear = lx.FunctionLinearOperator(operator, shapes, lx.positive_semidefinite_tag)
     m = jax.lax.stop_gradient(m)
-    out = lx.linear_solve(linear, b, _LineaxCG(rtol, max_steps, nan_on_failure), options={"m": m}, throw=False)
-    return out.stats["cg"]._replace(value=out.value)
+
+    def solve(operator: Operator, b: PyTree) -> tuple[PyTree, CGResult]:
+        result = conjugate_gradients(operator, b, m, rtol, max_steps)
+        value = result.value
+        if nan_on_failure:
+            solved = (result.residual <= rtol) & ~result.indefinite
+            value = jax.tree.map(lambda leaf: jnp.where(solved, leaf, jnp.full_like(leaf, jnp.nan)), value)
+        return value, result._replace(value=None)
+
+    value, result = jax.lax.custom_linear_solve(operator, b, solve, symmetric=True, has_aux=True)
+    return result._replace(value=value)
 
 
 def probes(like: PyTree, count: int) -> PyTree:

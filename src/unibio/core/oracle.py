@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import tree
-from unibio.core.batches import Whole
+from unibio.core.batches import Batch, Whole
 from unibio.core.coordinates import inverse_scaling
 from unibio.core.noise import Perturbation, visible
 from unibio.core.problem import Problem
@@ -29,7 +29,7 @@ def samples(batch: Any) -> int:
     """What one call on this batch adds to `Calls`: its samples, 1 for an exact or noisy oracle."""
     if isinstance(batch, Whole):
         return batch.n
-    return batch.index.shape[0] if hasattr(batch, "index") else 1
+    return batch.index.shape[0] if isinstance(batch, Batch) else 1
 
 
 def _total(fn: Callable[[Any, float], PyTree], batch: Any) -> PyTree:

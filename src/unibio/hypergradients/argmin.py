@@ -60,8 +60,8 @@ def _argmin_jvp(primals: Any, tangents: Any) -> tuple[PyTree, PyTree]:
 def _solve(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     check_functions(problem, x, y0)
     y, info = Newton()(problem, x, y0)
-    # Only rows of H are looked at here, so whether f has a limit is not asked: the loss is the user's.
-    point = regular_point(problem, x, y, None, problem.g_batches.whole())
+    # Whether f has a limit is not asked: the loss is the user's.
+    point = regular_point(problem, x, y, problem.g_batches.whole())
     return or_nan(info.status == Status.ok, point.y)
 
 

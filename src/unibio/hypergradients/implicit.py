@@ -18,7 +18,7 @@ from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, HyperInfo, Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto, Preconditioner
-from unibio.hypergradients.singular import regular_point
+from unibio.hypergradients.singular import limit_exists, regular_point
 
 
 class LinearSolution(NamedTuple):
@@ -38,18 +38,23 @@ def implicit(problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, solv
     """∇_x f − A v, where `solve(y, ∇_y f, key)` gives v; f, the Hessian and A see independent batches."""
     key_f, key_hess, key_cross = (None, None, None) if key is None else jax.random.split(key, 3)
     f_batch, g_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_cross, x, y)
-    point = regular_point(problem, x, y, f_batch, g_batch)
+    point = regular_point(problem, x, y, g_batch)
+    has_limit, limit_calls = limit_exists(problem, x, y, point, f_batch, g_batch)
     # Differentiating the hypergradient must see y, not the constant that replaced it.
     y = jax.tree.map(lambda leaf, moved: leaf + jax.lax.stop_gradient(moved - leaf), y, point.y)
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
     solution = solve(y, grad_y, key_hess)
     value = tree.sub(grad_x, oracle.cross_g(problem, x, y, solution.v, g_batch))
-    calls = Calls(grad_f=oracle.samples(f_batch), hvp=solution.hvp, cross=oracle.samples(g_batch))
-    status = Status.where(point.has_limit, solution.status, Status.no_limit)
+    calls = Calls(grad_f=oracle.samples(f_batch), hvp=solution.hvp + point.hvp, cross=oracle.samples(g_batch))
+    status = Status.where(has_limit, solution.status, Status.no_limit)
     refused = solution.status == Status.diverging
     status = Status.where(tree.all_finite(value) | refused, status, Status.not_finite)
     return value, HyperInfo(
-        solution.residual, solution.iterations, calls.plus(point.calls).as_arrays(), status, point.floored
+        solution.residual,
+        solution.iterations,
+        calls.plus(limit_calls).as_arrays(),
+        status,
+        tree.count_true(point.singular),
     )
 
 

@@ -79,7 +79,7 @@ class Randomised(eqx.Module):
             j, draw = inputs
             return jax.lax.cond(j < q, lambda: factor(u, draw), lambda: u), None
 
-        u, _ = jax.lax.scan(step, b, (jnp.arange(terms - 1), draws), length=terms - 1)
+        u, _ = jax.lax.scan(step, b, (jnp.arange(terms - 1, dtype=jnp.int32), draws), length=terms - 1)
         return tree.scale(jnp.asarray(terms, tree.dtype(b)), u), u, q
 
 
@@ -112,7 +112,10 @@ class Neumann(eqx.Module):
         def solve(y: PyTree, grad_y: PyTree, key: jax.Array | None) -> LinearSolution:
             key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
             m, c, preparation = self._prepare(problem, x, y, key_scale)
+            # The series is linear in b: of length one, its products with a tiny H do not underflow.
             b = tree.mul(m, grad_y)
+            b_norm = jnp.maximum(tree.norm(b), jnp.finfo(tree.dtype(b)).tiny)
+            b = tree.scale(1 / b_norm, b)
             count = self.form.products(self.terms)
             draws = None if key_terms is None else problem.g_batches.draw(key_terms, count, x, y)
 
@@ -127,7 +130,7 @@ class Neumann(eqx.Module):
             refuse_overflow(samples, count + self.power_steps)
             diverging = ~(growth <= 1)
             status = Status.where(diverging, Status.diverging, Status.ok)
-            v = tree.scale(1 / c, total)
+            v = tree.scale(b_norm / c, total)
             if key is None:
                 v = tree.where(diverging, jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), v), v)
             return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), preparation + products * samples, status)

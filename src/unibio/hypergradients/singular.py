@@ -13,12 +13,11 @@ from unibio.core.tree import PyTree
 
 
 class RegularPoint(NamedTuple):
-    """y with its singular coordinates moved to a0 ± δ, how many, whether the limit exists, the cost."""
+    """y with its singular coordinates moved to a0 ± δ, which they were, and the samples of products it took."""
 
     y: PyTree
-    floored: jax.Array
-    has_limit: jax.Array
-    calls: Calls
+    singular: PyTree
+    hvp: jax.Array
 
 
 class DifferentiableInZ(NamedTuple):
@@ -28,39 +27,45 @@ class DifferentiableInZ(NamedTuple):
     grad_g: PyTree
 
 
-def regular_point(problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch: Any) -> RegularPoint:
+def regular_point(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> RegularPoint:
     """Moves coordinates with |y_i − a0_i| < δ to distance δ, but only where row i of H vanishes.
 
     H is positive semidefinite, so H_ii = 0 exactly when row i is 0, and one product with a fixed vector
     tells. On ℓ_p regression a small y_i is harmless and stays. Costs nothing unless some |y_i − a0_i| < δ.
     """
     problem, x, y = jax.lax.stop_gradient((problem, x, y))
-    delta = coordinates.floors(y, problem.p, problem.shift)
     tiny = jnp.finfo(tree.dtype(y)).tiny
-    distance = coordinates.offset(y, problem.shift)
-    near = jax.tree.map(lambda t, d: jnp.abs(t) < d, distance, delta)
+    delta = coordinates.floors(y, problem.p, problem.shift)
+    near = jax.tree.map(lambda t, d: (jnp.abs(t) < d) & (problem.p > 2), coordinates.offset(y, problem.shift), delta)
+    some = tree.any_true(near)
 
     def vanishing_rows() -> PyTree:
-        rows = _row_probe(problem, x, y, g_batch)
+        rows = _row_probe(problem, x, y, batch)
         return jax.tree.map(lambda n, r: n & ~(jnp.abs(r) >= tiny), near, rows)
 
-    nowhere = jax.tree.map(lambda n: jnp.zeros_like(n), near)
-    singular = tree.lazily(tree.any_true(near), vanishing_rows, nowhere)
+    singular = tree.lazily(some, vanishing_rows, jax.tree.map(jnp.zeros_like, near))
+    return RegularPoint(_move(problem, y, singular, delta), singular, some.astype(jnp.int32) * oracle.samples(batch))
 
-    def limit_exists() -> jax.Array:
-        def ratio(point: PyTree) -> PyTree:
-            _, grad_y = oracle.grads_f(problem, x, point, f_batch)
-            return jax.tree.map(jnp.divide, grad_y, _row_probe(problem, x, point, g_batch))
 
-        exists = _limits(ratio, problem, y, singular, delta)
-        return ~tree.any_true(jax.tree.map(lambda s, e: s & ~e, singular, exists))
+def limit_exists(
+    problem: Problem, x: PyTree, y: PyTree, point: RegularPoint, f_batch: Any, g_batch: Any
+) -> tuple[jax.Array, Calls]:
+    """Whether v = H⁻¹∇_y f has a limit in the singular coordinates of y, judged by (∇_y f)_i / (H z)_i."""
+    problem, x, y = jax.lax.stop_gradient((problem, x, y))
+    some = tree.any_true(point.singular)
 
-    some = tree.any_true(singular)
-    has_limit = tree.lazily(some, limit_exists, jnp.asarray(True))
-    moved = _move(problem, y, singular, delta)
-    looked, checked = tree.any_true(near).astype(jnp.int32), some.astype(jnp.int32)
-    calls = Calls(grad_f=3 * checked * oracle.samples(f_batch), hvp=(looked + 3 * checked) * oracle.samples(g_batch))
-    return RegularPoint(moved, tree.count_true(singular), has_limit, calls)
+    def ratio(moved: PyTree) -> PyTree:
+        _, grad_y = oracle.grads_f(problem, x, moved, f_batch)
+        return jax.tree.map(jnp.divide, grad_y, _row_probe(problem, x, moved, g_batch))
+
+    def check() -> jax.Array:
+        delta = coordinates.floors(y, problem.p, problem.shift)
+        exists = _limits(ratio, problem, y, point.singular, delta)
+        return ~tree.any_true(jax.tree.map(lambda s, e: s & ~e, point.singular, exists))
+
+    times = 3 * some.astype(jnp.int32)
+    calls = Calls(grad_f=times * oracle.samples(f_batch), hvp=times * oracle.samples(g_batch))
+    return tree.lazily(some, check, jnp.asarray(True)), calls
 
 
 def differentiable_in_z(problem: Problem, x: PyTree, y: PyTree) -> DifferentiableInZ:
