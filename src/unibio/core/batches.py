@@ -82,6 +82,8 @@ class Dataset(eqx.Module):
             )
         self.data = jax.tree.map(jnp.asarray, data)
         self.batch_size = batch_size
+        if not isinstance(replace, bool):
+            raise TypeError(f"replace must be True or False; got {replace!r}.")
         self.replace = replace
         if chunk_size is None:
             row_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) // rows
@@ -182,7 +184,10 @@ def _common_length(data: PyTree) -> int:
     for path, leaf in leaves:
         name = "data" + jax.tree_util.keystr(path)
         if np.ndim(leaf) == 0:
-            raise ValueError(f"{name} is a scalar; every data array needs the samples as its first axis.")
+            raise ValueError(
+                f"{name} is a scalar; every data array needs the samples as its first axis. "
+                "(A list is a tree of its entries: pass np.asarray(list).)"
+            )
         lengths[name] = int(np.shape(leaf)[0])
     if len(set(lengths.values())) > 1:
         raise ValueError(f"data arrays have different numbers of samples: {lengths}; they must agree.")

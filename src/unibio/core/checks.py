@@ -4,6 +4,7 @@ where they are concrete: under a caller's own `jit` or `vmap` only shapes and dt
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,21 @@ def number(name: str, value: Any, *, low: float = -float("inf"), strict: bool = 
     if not np.isfinite(real) or real < low or (strict and real == low):
         bound = "" if low == -float("inf") else f" and {'>' if strict else '≥'} {low:g}"
         raise ValueError(f"{name} must be finite{bound}; got {value}. {remedy}".strip())
+
+
+def as_real(value: Any) -> Any:
+    """A whole number as a float, so that 4 and 4.0 are the same program; anything else unchanged."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.integer):
+        return value.astype(float)
+    return value
+
+
+def instance(name: str, value: Any, choices: str) -> None:
+    """`value` must be an object to call, not a class or a bare function (which is no pytree)."""
+    if isinstance(value, type) or not isinstance(value, eqx.Module) or not callable(value):
+        raise TypeError(f"{name} must be {choices}, or an equinox Module of your own; got {value!r}.")
 
 
 def whole_number(name: str, value: Any, *, low: int) -> None:
@@ -53,6 +69,7 @@ def _leaf(name: str, leaf: Any) -> jax.Array:
     if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, int, complex)):
         raise TypeError(f"{name} must be a floating array; got {type(leaf).__name__}.")
     array = jnp.asarray(leaf)
+    array = jnp.asarray(array, array.dtype)  # a Python float is weakly typed and would be a second program
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(
             f"{name} must be real and floating; got dtype {array.dtype}. Write 1.0 instead of 1, or use .astype(float)."
@@ -95,19 +112,19 @@ def random_key(key: Any) -> None:
         return
     is_key = isinstance(key, jax.Array) and (
         (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ())
-        or (key.dtype == jnp.uint32 and key.ndim == 1)
+        or (key.dtype == jnp.uint32 and key.shape == (2,))
     )
     if not is_key:
         raise TypeError(f"key must be one random key such as jax.random.key(0), or None for all data; got {key!r}.")
 
 
-def scalar_function(name: str, fn: Callable[..., Any], *args: Any) -> None:
-    """`fn(*args)` must be one floating number, of the dtype of the variables."""
+def scalar_function(name: str, fn: Callable[..., Any], *args: Any, hint: str = "") -> None:
+    """`fn(*args)` must be one floating number, of the dtype of the variables; `hint` follows any failure."""
     try:
         out = jax.eval_shape(fn, *args)
     except Exception as error:
         x, y = (jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree) for tree in args[:2])
-        raise ValueError(f"{name}(x, y, batch) failed on x = {x}, y = {y}: {error}") from error
+        raise ValueError(f"{name}(x, y, batch) failed on x = {x}, y = {y}: {error}. {hint}".rstrip()) from error
     if not hasattr(out, "shape") or out.shape != ():
         raise ValueError(f"{name}(x, y, batch) must return a scalar; got {out}. Average over the batch with jnp.mean.")
     if not jnp.issubdtype(out.dtype, jnp.floating):

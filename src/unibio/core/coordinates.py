@@ -30,24 +30,26 @@ def spow(y: jax.Array, a: Any) -> jax.Array:
     return jnp.sign(y) * jnp.abs(y) ** a
 
 
-def _power_times_log(y: jax.Array, power: jax.Array) -> jax.Array:
-    """d/da of a power of |y|, whose limit at 0 is 0 for a > 0."""
+def _by_exponent(y: jax.Array, power: jax.Array, a_dot: Any) -> jax.Array:
+    """The change of a power of |y| with its exponent, whose limit at 0 is 0 for a > 0."""
+    if getattr(a_dot, "dtype", None) == jax.dtypes.float0:  # a is an integer
+        return jnp.zeros_like(power)
     positive = jnp.where(y == 0, jnp.ones_like(y), jnp.abs(y))
-    return power * jnp.log(positive)
+    return power * jnp.log(positive) * a_dot
 
 
 @abs_pow.defjvp
 def _abs_pow_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (y, a), (y_dot, a_dot) = primals, tangents
     out = abs_pow(y, a)
-    return out, a * spow(y, a - 1) * y_dot + _power_times_log(y, out) * a_dot
+    return out, a * spow(y, a - 1) * y_dot + _by_exponent(y, out, a_dot)
 
 
 @spow.defjvp
 def _spow_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (y, a), (y_dot, a_dot) = primals, tangents
     out = spow(y, a)
-    return out, a * abs_pow(y, a - 1) * y_dot + _power_times_log(y, out) * a_dot
+    return out, a * abs_pow(y, a - 1) * y_dot + _by_exponent(y, out, a_dot)
 
 
 def floor(p: Any, dtype: Any) -> jax.Array:

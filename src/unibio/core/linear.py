@@ -36,7 +36,7 @@ def conjugate_gradients(operator: Operator, b: PyTree, m: PyTree, rtol: Any, max
     b_norm, z_norm = tree.norm(b), tree.norm(z0)
 
     def relative_residual(r: PyTree, z: PyTree) -> jax.Array:
-        return jnp.where(b_norm > 0, jnp.maximum(tree.norm(r) / b_norm, tree.norm(z) / z_norm), 0.0)
+        return jnp.where(b_norm == 0, 0.0, jnp.maximum(tree.norm(r) / b_norm, tree.norm(z) / z_norm))  # NaN stays NaN
 
     def unfinished(state: Any) -> jax.Array:
         _, r, z, _, _, steps, indefinite, _ = state

@@ -43,11 +43,11 @@ class Noise(eqx.Module):
         hess_z: variance of the generalised Hessian d∇_y g/dz.
     """
 
-    grad_y_g: float | None = None
-    grad_x_f: float | None = None
-    grad_z_f: float | None = None
-    cross: float | None = None
-    hess_z: float | None = None
+    grad_y_g: float | None = eqx.field(default=None, converter=checks.as_real)
+    grad_x_f: float | None = eqx.field(default=None, converter=checks.as_real)
+    grad_z_f: float | None = eqx.field(default=None, converter=checks.as_real)
+    cross: float | None = eqx.field(default=None, converter=checks.as_real)
+    hess_z: float | None = eqx.field(default=None, converter=checks.as_real)
 
     def __check_init__(self) -> None:
         for name in Perturbation._fields:

@@ -48,12 +48,13 @@ class Problem(eqx.Module):
     ) -> None:
         self.f, self.g = _as_pytree("f", f), _as_pytree("g", g)
         checks.number("p", p, low=2.0, remedy="p = 2 is strong convexity.")
-        self.p = float(p) if isinstance(p, int) else p
-        self.shift = float(shift) if isinstance(shift, int) else shift
+        self.p, self.shift = checks.as_real(p), checks.as_real(shift)
         self.f_batches = Full() if f_batches is None else f_batches
         self.g_batches = Full() if g_batches is None else g_batches
         for name, sampler in (("f_batches", self.f_batches), ("g_batches", self.g_batches)):
-            if not all(callable(getattr(sampler, method, None)) for method in ("draw", "batch", "whole")):
+            if isinstance(sampler, type) or not all(
+                callable(getattr(sampler, method, None)) for method in ("draw", "batch", "whole")
+            ):
                 raise TypeError(f"{name} must be a sampler such as Dataset or Noise; got {type(sampler).__name__}.")
 
     def f_batch(self, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
@@ -89,7 +90,7 @@ def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, Py
     if tree.same_structure(problem.shift, 0.0) and jnp.ndim(problem.shift) == 0:
         checks.number("shift", problem.shift)
     else:
-        checks.same_shape("shift", problem.shift, "y", y)
+        checks.same_shape("shift", checks.variable("shift", problem.shift), "y", y)
     return tree.cast(problem, tree.dtype(x)), x, y
 
 
@@ -101,4 +102,6 @@ def check_functions(problem: Problem, x: PyTree, y: PyTree) -> None:
         def value(x: PyTree, y: PyTree, key: jax.Array, fn: Any = fn, sampler: Any = sampler) -> Any:
             return fn(x, y, visible(_one_batch(sampler, key, x, y)))
 
-        checks.scalar_function(name, value, x, y, key)
+        exact = isinstance(sampler, Full)
+        hint = f"batch is None because the problem has no {name}_batches" if exact else ""
+        checks.scalar_function(name, value, x, y, key, hint=hint)

@@ -13,8 +13,8 @@ from unibio.core.tree import PyTree
 class Status(eqx.Enumeration):
     """How a computation ended; each status is its own message. Compare with `==`, under jit too."""
 
-    ok: Any = "converged"
-    max_steps: Any = "stopped at max_steps before the tolerance: raise max_steps or loosen rtol"
+    ok: Any = "ok"
+    max_steps: Any = "stopped at max_steps before the tolerance: raise max_steps, loosen rtol, or start closer"
     indefinite: Any = (
         "negative curvature: g is not convex in y at this point; the value is what was reached before it. "
         "Solve the lower level further, or use Neumann"
@@ -35,8 +35,18 @@ def describe(status: Status) -> str:
     return str(Status[status])  # type: ignore[misc]
 
 
+_MOST = 2**31 - 1
+
+
+def count(products: Any, samples: int) -> jax.Array:
+    """products × samples as int32; what does not fit is 2³¹ − 1, it never wraps around."""
+    products = jnp.asarray(products, jnp.int32)
+    fits = products <= _MOST // max(1, samples)
+    return jnp.where(fits, products * jnp.int32(min(samples, _MOST)), jnp.int32(_MOST))
+
+
 class Calls(NamedTuple):
-    """Samples shown to each oracle: the fair x-axis of a comparison. int32."""
+    """Samples shown to each oracle in one computation: the fair x-axis of a comparison. int32, at most 2³¹ − 1."""
 
     grad_f: Any = 0
     grad_g: Any = 0
@@ -44,10 +54,13 @@ class Calls(NamedTuple):
     cross: Any = 0
 
     def plus(self, other: "Calls") -> "Calls":
-        return Calls(*(a + b for a, b in zip(self, other, strict=True)))
+        """The sum of both, as arrays."""
 
-    def as_arrays(self) -> "Calls":
-        return Calls(*(jnp.asarray(count, jnp.int32) for count in self))
+        def add(a: Any, b: Any) -> jax.Array:
+            a, b = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
+            return jnp.where(a > _MOST - b, jnp.int32(_MOST), a + b)
+
+        return Calls(*(add(a, b) for a, b in zip(self, other, strict=True)))
 
 
 class HyperInfo(NamedTuple):

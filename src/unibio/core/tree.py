@@ -90,3 +90,8 @@ def lazily(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) 
         return jnp.asarray(False), compute()
 
     return jax.lax.while_loop(keep_going, once, (needed, otherwise))[1]
+
+
+def or_nan(good: jax.Array, value: PyTree) -> PyTree:
+    """The value where it is good; NaN says that there is none."""
+    return jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.full_like(leaf, jnp.nan)), value)

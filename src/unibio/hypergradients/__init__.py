@@ -51,8 +51,7 @@ def hypergradient(
     """
     problem, x, y = prepare(problem, x, y)
     method = CG() if method is None else method
-    if not callable(method):
-        raise TypeError(f"method must be CG(), Exact(), Neumann() or Unrolled(…); got {method!r}.")
+    checks.instance("method", method, "CG(), Exact(), Neumann() or Unrolled(…)")
     checks.random_key(key)
     return _estimate(tree.cast(method, tree.dtype(x)), problem, x, y, key)
 
@@ -62,4 +61,7 @@ def _estimate(
     method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None
 ) -> tuple[PyTree, HyperInfo]:
     check_functions(problem, x, y)
-    return method(problem, x, y, key)
+    value, info = method(problem, x, y, key)
+    if not isinstance(info, HyperInfo):
+        raise TypeError(f"method must return (value, HyperInfo); {type(method).__name__} is no hypergradient method.")
+    return value, info

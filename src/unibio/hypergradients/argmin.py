@@ -13,7 +13,7 @@ from unibio.core.protocols import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto
 from unibio.hypergradients.singular import regular_point
-from unibio.lower.newton import Newton, or_nan
+from unibio.lower.newton import Newton
 
 _CG_STEPS = 1000
 
@@ -62,9 +62,10 @@ def _solve(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     y, info = Newton()(problem, x, y0)
     # Whether f has a limit is not asked: the loss is the user's.
     point = regular_point(problem, x, y, problem.g_batches.whole())
-    return or_nan(info.status == Status.ok, point.y)
+    return tree.or_nan(info.status == Status.ok, point.y)
 
 
+@jax.jit
 def _tangent(problem: Problem, x: PyTree, y: PyTree, problem_dot: PyTree, x_dot: PyTree) -> PyTree:
     """−H⁻¹ of the change of ∇_y g along (problem_dot, x_dot); None stands for no change."""
 

@@ -6,7 +6,7 @@ distance δ away (`regular_point`), and v is the limit.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,19 +15,19 @@ import jax.numpy as jnp
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status
+from unibio.core.protocols import Calls, HyperInfo, Status, count
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto, Preconditioner
 from unibio.hypergradients.singular import limit_exists, regular_point
 
 
 class LinearSolution(NamedTuple):
-    """v, the relative residual, iterations, samples shown to the Hessian, status."""
+    """v, the relative residual, iterations, calls, status."""
 
     v: PyTree
     residual: jax.Array
     iterations: jax.Array
-    hvp: Any
+    calls: Calls
     status: Status
 
 
@@ -45,14 +45,14 @@ def implicit(problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, solv
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
     solution = solve(y, grad_y, key_hess)
     value = tree.sub(grad_x, oracle.cross_g(problem, x, y, solution.v, g_batch))
-    calls = Calls(grad_f=oracle.samples(f_batch), hvp=solution.hvp + point.hvp, cross=oracle.samples(g_batch))
+    calls = Calls(grad_f=oracle.samples(f_batch), cross=oracle.samples(g_batch))
     status = Status.where(has_limit, solution.status, Status.no_limit)
     refused = solution.status == Status.diverging
     status = Status.where(tree.all_finite(value) | refused, status, Status.not_finite)
     return value, HyperInfo(
         solution.residual,
         solution.iterations,
-        calls.plus(limit_calls).as_arrays(),
+        calls.plus(point.calls).plus(limit_calls).plus(solution.calls),
         status,
         tree.count_true(point.singular),
     )
@@ -76,9 +76,13 @@ class Exact(eqx.Module):
             v = s * jnp.linalg.solve(scaled, s * flat)
             largest = jnp.linalg.norm(s * flat)
             residual = jnp.linalg.norm(s * (hessian @ v - flat)) / jnp.where(largest > 0, largest, 1.0)
-            products = tree.size(y)
-            refuse_overflow(oracle.samples(batch), products)
-            return LinearSolution(unravel(v), residual, jnp.int32(1), products * oracle.samples(batch), Status.ok)
+            accurate = residual <= jnp.sqrt(jnp.finfo(flat.dtype).eps)
+            status = Status.where(accurate, Status.ok, Status.stagnated)
+            if not _noisy_hessian(problem, key):
+                positive = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(scaled))))
+                status = Status.where(positive, status, Status.indefinite)
+            calls = Calls(hvp=count(tree.size(y), oracle.samples(batch)))
+            return LinearSolution(unravel(v), residual, jnp.int32(1), calls, status)
 
         return implicit(problem, x, y, key, solve)
 
@@ -93,16 +97,17 @@ class CG(eqx.Module):
         preconditioner: `Auto()`, `Jacobi()`, `Power()` or `Identity()`.
     """
 
-    rtol: float = 1e-10
+    rtol: float = eqx.field(default=1e-10, converter=checks.as_real)
     max_steps: int = eqx.field(static=True, default=1000)
     preconditioner: Preconditioner = Auto()
 
     def __check_init__(self) -> None:
         checks.number("rtol", self.rtol, low=0.0)
         checks.whole_number("max_steps", self.max_steps, low=1)
+        checks.instance("preconditioner", self.preconditioner, "Auto(), Jacobi(), Power() or Identity()")
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
-        if key is not None and isinstance(problem.g_batches, Noise) and problem.g_batches.hess_z is not None:
+        if _noisy_hessian(problem, key):
             raise ValueError(
                 "CG needs a symmetric Hessian, but Noise(hess_z=…) disturbs D·H, which is not. Use Neumann or Exact."
             )
@@ -115,17 +120,14 @@ class CG(eqx.Module):
         m, hvp = self.preconditioner(*jax.lax.stop_gradient((problem, x, y)), batch)
         rtol = jnp.maximum(self.rtol, 50 * jnp.finfo(tree.dtype(y)).eps)
         result = linear.solve_spd(operator, b, m, rtol, self.max_steps)
-        refuse_overflow(oracle.samples(batch), self.max_steps + tree.size(y))
         status = Status.where(result.residual <= rtol, Status.ok, Status.max_steps)
         status = Status.where(result.indefinite, Status.indefinite, status)
-        hvp = hvp + result.steps * oracle.samples(batch)
-        return LinearSolution(result.value, result.residual, result.steps, hvp, status)
+        finite = jnp.isfinite(result.residual)
+        status = Status.where(finite, status, Status.not_finite)
+        calls = Calls(hvp=hvp).plus(Calls(hvp=count(result.steps, oracle.samples(batch))))
+        return LinearSolution(tree.or_nan(finite, result.value), result.residual, result.steps, calls, status)
 
 
-def refuse_overflow(samples: int, products: int) -> None:
-    """ValueError if a count of samples could leave int32."""
-    if samples * products >= 2**31:
-        raise ValueError(
-            f"up to {products} products over {samples} samples would overflow the int32 call counter: "
-            "lower max_steps, or pass a key to use the problem's batches instead of all data."
-        )
+def _noisy_hessian(problem: Problem, key: jax.Array | None) -> bool:
+    """Whether products with the Hessian are disturbed: D·H + E is not symmetric."""
+    return key is not None and isinstance(problem.g_batches, Noise) and problem.g_batches.hess_z is not None

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.problem import Problem
-from unibio.core.protocols import HyperInfo, Status
+from unibio.core.protocols import Calls, HyperInfo, Status, count
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import LinearSolution, implicit, refuse_overflow
+from unibio.hypergradients.implicit import LinearSolution, implicit
 from unibio.hypergradients.preconditioners import Power, Preconditioner
 
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
@@ -58,9 +58,9 @@ class Independent(eqx.Module):
             u = factor(tree.where(first, b, u), draw)
             return (tree.add(total, tree.where(last, u, tree.zeros_like(u))), u), None
 
-        count = self.products(terms)
-        (total, u), _ = jax.lax.scan(step, (b, b), (firsts, lasts, draws), length=count)
-        return total, u, count
+        products = self.products(terms)
+        (total, u), _ = jax.lax.scan(step, (b, b), (firsts, lasts, draws), length=products)
+        return total, u, products
 
 
 class Randomised(eqx.Module):
@@ -97,7 +97,7 @@ class Neumann(eqx.Module):
     """
 
     terms: int = eqx.field(static=True, default=10)
-    scale: float | None = None
+    scale: float | None = eqx.field(default=None, converter=checks.as_real)
     form: Form = Horner()
     preconditioner: Preconditioner = Power()
     power_steps: int = eqx.field(static=True, default=10)
@@ -105,6 +105,8 @@ class Neumann(eqx.Module):
     def __check_init__(self) -> None:
         checks.whole_number("terms", self.terms, low=1)
         checks.whole_number("power_steps", self.power_steps, low=1)
+        checks.instance("form", self.form, "Horner(), Independent() or Randomised()")
+        checks.instance("preconditioner", self.preconditioner, "Power(), Jacobi() or Identity()")
         if self.scale is not None:
             checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")
 
@@ -116,8 +118,8 @@ class Neumann(eqx.Module):
             b = tree.mul(m, grad_y)
             b_norm = jnp.maximum(tree.norm(b), jnp.finfo(tree.dtype(b)).tiny)
             b = tree.scale(1 / b_norm, b)
-            count = self.form.products(self.terms)
-            draws = None if key_terms is None else problem.g_batches.draw(key_terms, count, x, y)
+            most = self.form.products(self.terms)
+            draws = None if key_terms is None else problem.g_batches.draw(key_terms, most, x, y)
 
             def factor(u: PyTree, draw: Any) -> PyTree:
                 batch = problem.g_batches.whole() if key is None else problem.g_batches.batch(draw)
@@ -127,17 +129,18 @@ class Neumann(eqx.Module):
             # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
             growth = _weighted_norm(last, m) / jnp.maximum(_weighted_norm(b, m), jnp.finfo(tree.dtype(b)).tiny)
             samples = oracle.samples(problem.g_batch(key_terms, x, y))
-            refuse_overflow(samples, count + self.power_steps)
             diverging = ~(growth <= 1)
             status = Status.where(diverging, Status.diverging, Status.ok)
+            status = Status.where(jnp.isnan(growth), Status.not_finite, status)
             v = tree.scale(b_norm / c, total)
             if key is None:
-                v = tree.where(diverging, jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), v), v)
-            return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), preparation + products * samples, status)
+                v = tree.or_nan(~diverging, v)
+            calls = Calls(hvp=preparation).plus(Calls(hvp=count(products, samples)))
+            return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), calls, status)
 
         return implicit(problem, x, y, key, solve)
 
-    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, Any]:
+    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, jax.Array]:
         """M, C and the samples shown to the Hessian for them, on one batch."""
         problem, x, y = jax.lax.stop_gradient((problem, x, y))
         batch = problem.g_batch(key, x, y)
@@ -148,7 +151,7 @@ class Neumann(eqx.Module):
         return (
             m,
             linear.largest_eigenvalue(operator, m, self.power_steps),
-            hvp + self.power_steps * oracle.samples(batch),
+            Calls(hvp=hvp).plus(Calls(hvp=count(self.power_steps, oracle.samples(batch)))).hvp,
         )
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from unibio.core import checks, coordinates, linear, oracle, tree
 from unibio.core.batches import Batch, Whole
 from unibio.core.problem import Problem
+from unibio.core.protocols import Calls, count
 from unibio.core.tree import PyTree
 
 _ROUGH_ROWS = 2048
@@ -20,21 +21,21 @@ _ROUGH_ROWS = 2048
 class Preconditioner(Protocol):
     """A positive diagonal for the Hessian on a batch, and the samples of Hessian-vector products it took."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]: ...
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]: ...
 
 
 class Identity(eqx.Module):
     """M = I: no preconditioner."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
-        return jax.tree.map(jnp.ones_like, y), 0
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
+        return jax.tree.map(jnp.ones_like, y), jnp.int32(0)
 
 
 class Power(eqx.Module):
     """M = D = 1/((p−1)|y−a0|^(p−2)), the paper's coordinate; best when c‖y‖_p^p dominates g."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
-        return coordinates.scaling(y, problem.p, problem.shift), 0
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
+        return coordinates.scaling(y, problem.p, problem.shift), jnp.int32(0)
 
 
 class Jacobi(eqx.Module):
@@ -53,16 +54,17 @@ class Jacobi(eqx.Module):
             if self.probes & (self.probes - 1):
                 raise ValueError(f"probes must be a power of two; got {self.probes}. Use 8 or 16.")
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
         tiny = jnp.finfo(tree.dtype(y)).tiny
         operator, samples = oracle.hessian_g(problem, x, y, batch), oracle.samples(batch)
         if self.probes is None:
-            diagonal, hvp = linear.exact_diagonal(operator, y), tree.size(y) * samples
+            diagonal, hvp = linear.exact_diagonal(operator, y), count(tree.size(y), samples)
         else:
             part = batch.dataset.spread(_ROUGH_ROWS) if _is_large(batch) else batch
             rough = oracle.hessian_g(problem, x, y, part)
             diagonal, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
-            hvp = self.probes * (oracle.samples(part) + refined.astype(jnp.int32) * samples)
+            first = Calls(hvp=count(self.probes, oracle.samples(part)))
+            hvp = first.plus(Calls(hvp=count(self.probes * refined.astype(jnp.int32), samples))).hvp
         return jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), hvp
 
 
@@ -74,7 +76,7 @@ class Auto(eqx.Module):
     two over a few steps would choose wrongly: with D the error falls late, but then all at once.
     """
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, Any]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
         few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
         chosen: Preconditioner = Power() if few else Jacobi()
         return chosen(problem, x, y, batch)

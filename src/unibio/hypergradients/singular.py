@@ -8,16 +8,16 @@ import jax.numpy as jnp
 
 from unibio.core import coordinates, linear, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import Calls
+from unibio.core.protocols import Calls, count
 from unibio.core.tree import PyTree
 
 
 class RegularPoint(NamedTuple):
-    """y with its singular coordinates moved to a0 ± δ, which they were, and the samples of products it took."""
+    """y with its singular coordinates moved to a0 ± δ, which they were, and the cost."""
 
     y: PyTree
     singular: PyTree
-    hvp: jax.Array
+    calls: Calls
 
 
 class DifferentiableInZ(NamedTuple):
@@ -44,7 +44,9 @@ def regular_point(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Regular
         return jax.tree.map(lambda n, r: n & ~(jnp.abs(r) >= tiny), near, rows)
 
     singular = tree.lazily(some, vanishing_rows, jax.tree.map(jnp.zeros_like, near))
-    return RegularPoint(_move(problem, y, singular, delta), singular, some.astype(jnp.int32) * oracle.samples(batch))
+    return RegularPoint(
+        _move(problem, y, singular, delta), singular, Calls(hvp=count(some.astype(jnp.int32), oracle.samples(batch)))
+    )
 
 
 def limit_exists(
@@ -64,7 +66,7 @@ def limit_exists(
         return ~tree.any_true(jax.tree.map(lambda s, e: s & ~e, point.singular, exists))
 
     times = 3 * some.astype(jnp.int32)
-    calls = Calls(grad_f=times * oracle.samples(f_batch), hvp=times * oracle.samples(g_batch))
+    calls = Calls(grad_f=count(times, oracle.samples(f_batch)), hvp=count(times, oracle.samples(g_batch)))
     return tree.lazily(some, check, jnp.asarray(True)), calls
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, coordinates, oracle, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status
+from unibio.core.protocols import Calls, HyperInfo, Status, count
 from unibio.core.tree import PyTree
 
 
@@ -30,7 +30,7 @@ class Unrolled(eqx.Module):
     """
 
     steps: int = eqx.field(static=True)
-    step_size: float
+    step_size: float = eqx.field(converter=checks.as_real)
     in_z: bool = eqx.field(static=True, default=False)
     forward: bool = eqx.field(static=True, default=False)
 
@@ -60,9 +60,9 @@ class Unrolled(eqx.Module):
             value, y_last = jax.grad(phi, has_aux=True)(x)
         g_batch = problem.g_batch(key_g, x, y)
         residual = tree.norm(oracle.grad_g(problem, x, y_last, g_batch))
-        calls = Calls(grad_f=oracle.samples(f_batch), grad_g=(self.steps + 1) * oracle.samples(g_batch))
+        calls = Calls(grad_f=oracle.samples(f_batch)).plus(Calls(grad_g=count(self.steps + 1, oracle.samples(g_batch))))
         status = Status.where(tree.all_finite(value), Status.ok, Status.not_finite)
-        return value, HyperInfo(residual, jnp.int32(self.steps), calls.as_arrays(), status, jnp.int32(0))
+        return value, HyperInfo(residual, jnp.int32(self.steps), calls, status, jnp.int32(0))
 
     def _descend(self, problem: Problem, x: PyTree, y: PyTree, draws: Any) -> PyTree:
         """y_K."""

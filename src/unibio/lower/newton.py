@@ -1,7 +1,7 @@
 """The deterministic reference for the lower level: Newton–CG that survives a singular Hessian."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.batches import Batch, Whole
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import Calls, LowerInfo, Status, describe
+from unibio.core.protocols import Calls, LowerInfo, Status, count, describe
 from unibio.core.tree import PyTree
 
 _PROBES = 8
-_CG_STEPS = 250
+_CG_STEPS = 2000
+_DENSE = 128  # up to so many unknowns the Hessian is built and factorised: exact steps for any condition number
 
 
 class _State(NamedTuple):
@@ -38,7 +39,7 @@ class Newton(eqx.Module):
     that did not. Once the differences of g drown in rounding, a step must lower ‖∇_y g‖ instead.
 
     It goes on until rounding stops it; the status is `ok` if then ‖∇_y g‖ ≤ 1e-12·max(1, mean norm of
-    the per-sample gradients) in float64, 5e-4·max(1, …) in float32.
+    the per-sample gradients) in float64, 5e-4·max(1, …) in float32, or if it is down to the rounding of H y.
     """
 
     max_steps: int = eqx.field(static=True, default=500)
@@ -58,11 +59,12 @@ class Newton(eqx.Module):
 
         value, gradient = value_and_grad(y)
         radius = jnp.maximum(1.0, tree.norm(y))
+        smallest = 4 * eps * jnp.minimum(1.0, tree.norm(gradient))
         zero = jnp.int32(0)
         start = _State(y, value, gradient, radius, zero, zero, zero)
 
         def unfinished(state: _State) -> jax.Array:
-            moving = (tree.norm(state.gradient) > 4 * eps) & (state.failures < 12)
+            moving = (tree.norm(state.gradient) > smallest) & (state.failures < 12)
             return moving & (state.steps < self.max_steps)
 
         def step(state: _State) -> _State:
@@ -71,10 +73,15 @@ class Newton(eqx.Module):
         end = jax.lax.while_loop(unfinished, step, start)
         residual = tree.norm(end.gradient)
         tolerance = 4503.6 * eps * jnp.maximum(1.0, sample_gradient_norm(problem, x, end.y))
-        status = Status.where(end.steps < self.max_steps, Status.stagnated, Status.max_steps)
-        status = Status.where(residual <= tolerance, Status.ok, status)
+        ones = jax.tree.map(jnp.ones_like, y)
+        curvature = linear.largest_eigenvalue(oracle.hessian_g(problem, x, end.y, batch), ones, _PROBES)
+        rounding = 50 * eps * curvature * tree.norm(end.y)  # the size of the terms that cancel in H y
+        stopped = end.steps < self.max_steps
+        status = Status.where(stopped, Status.stagnated, Status.max_steps)
+        reached = (residual <= tolerance) | (stopped & (residual <= rounding))
+        status = Status.where(reached, Status.ok, status)
         status = Status.where(jnp.isfinite(residual), status, Status.not_finite)
-        calls = Calls(grad_g=(end.steps + 1) * samples, hvp=end.products * samples).as_arrays()
+        calls = Calls(grad_g=count(end.steps + 1, samples), hvp=count(end.products + _PROBES, samples))
         return end.y, LowerInfo(residual, end.steps, calls, status)
 
 
@@ -91,19 +98,15 @@ def _newton_step(
     def damped(v: PyTree) -> PyTree:
         return tree.axpy(damping, v, operator(v))
 
-    diagonal, refined = linear.estimate_diagonal(damped, state.y, _PROBES, damped)
-    m = jax.tree.map(lambda d: 1 / d, diagonal)
-    minus = tree.scale(-1.0, state.gradient)
-    cg = linear.conjugate_gradients(damped, minus, m, jnp.minimum(0.1, grad_norm), _CG_STEPS)
-    trial = tree.add(state.y, cg.value)
+    step, step_products = (_dense_step if tree.size(state.y) <= _DENSE else _cg_step)(damped, state.gradient)
+    trial = tree.add(state.y, step)
     value, gradient = value_and_grad(trial)
-    length = tree.norm(cg.value)
-    slope = tree.dot(state.gradient, cg.value)
+    length = jnp.where(tree.all_finite(step), tree.norm(step), state.radius)
+    slope = tree.dot(state.gradient, step)
     drowned = jnp.abs(slope) <= 100 * eps * jnp.abs(state.value)
     lower_value = value <= state.value + 1e-4 * slope
     better = jnp.where(drowned, tree.norm(gradient) < grad_norm, lower_value)
     better = better & jnp.isfinite(value) & tree.all_finite(gradient)
-    products = _PROBES * (1 + refined.astype(jnp.int32))
     return _State(
         tree.where(better, trial, state.y),
         jnp.where(better, value, state.value),
@@ -112,8 +115,26 @@ def _newton_step(
         state.steps + 1,
         # In the rounding regime a second refusal means that the end is reached.
         jnp.where(better, 0, state.failures + jnp.where(drowned, 6, 1)),
-        state.products + cg.steps + products,
+        state.products + step_products,
     )
+
+
+def _cg_step(damped: linear.Operator, gradient: PyTree) -> tuple[PyTree, jax.Array]:
+    """d with (H + λI) d ≈ −∇_y g by CG, to a relative residual of min(0.1, ‖∇_y g‖), and the products it took."""
+    diagonal, refined = linear.estimate_diagonal(damped, gradient, _PROBES, damped)
+    m = jax.tree.map(lambda d: 1 / d, diagonal)
+    rtol = jnp.minimum(0.1, tree.norm(gradient))
+    cg = linear.conjugate_gradients(damped, tree.scale(-1.0, gradient), m, rtol, _CG_STEPS)
+    return cg.value, cg.steps + _PROBES * (1 + refined.astype(jnp.int32))
+
+
+def _dense_step(damped: linear.Operator, gradient: PyTree) -> tuple[PyTree, jax.Array]:
+    """The same by Cholesky, scaled to a unit diagonal; NaN, so that the radius shrinks, where it fails."""
+    flat, unravel = tree.ravel(gradient)
+    matrix = linear.dense(damped, gradient)
+    s = jax.lax.rsqrt(jnp.maximum(jnp.diag(matrix), jnp.finfo(flat.dtype).tiny))
+    factor = jax.scipy.linalg.cho_factor(s[:, None] * matrix * s[None, :])
+    return unravel(-s * jax.scipy.linalg.cho_solve(factor, s * flat)), jnp.int32(flat.size)
 
 
 def sample_gradient_norm(problem: Problem, x: PyTree, y: PyTree) -> jax.Array:
@@ -138,8 +159,18 @@ def _solve(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
     return Newton()(problem, x, y)
 
 
+@eqx.filter_custom_jvp
+def _not_differentiable(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
+    return _solve(problem, x, y)
+
+
+@_not_differentiable.def_jvp
+def _refuse_derivative(primals: Any, tangents: Any) -> Any:
+    raise TypeError("lower_solution has no derivative: use unibio.argmin(problem)(x, y0), which does.")
+
+
 def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
-    """y*(x) = argmin_y g(x, y) on all data, to the last digits, starting from y0.
+    """y*(x) = argmin_y g(x, y) on all data, to the last digits, starting from y0. Not differentiable: see `argmin`.
 
     Raises RuntimeError if the tolerance of `Newton` is not met; inside jit or vmap the result is NaN then.
 
@@ -149,18 +180,13 @@ def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
         True
     """
     problem, x, y0 = prepare(problem, x, y0)
-    y, info = _solve(problem, x, y0)
-    converged = info.status == Status.ok
-    if checks.is_traced(converged):
-        return or_nan(converged, y)
-    if not bool(converged):
+    y, info = _not_differentiable(problem, x, y0)
+    reached = info.status == Status.ok
+    if checks.is_traced(reached):
+        return tree.or_nan(reached, y)
+    if not bool(reached):
         raise RuntimeError(
             f"lower_solution ended with ‖∇_y g‖ = {float(info.residual):.3g} after {int(info.iterations)} steps: "
             f"{describe(info.status)}."
         )
     return y
-
-
-def or_nan(good: jax.Array, value: PyTree) -> PyTree:
-    """The value where it is good; NaN says that there is none."""
-    return jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.full_like(leaf, jnp.nan)), value)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core.batches import Sampler
+from unibio.core.checks import as_real
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.problem import Problem
 
@@ -14,7 +15,7 @@ from unibio.core.problem import Problem
 class _SineUpper(eqx.Module):
     """Σ_i sin(clip(spow(y_i, p−1), −π/2, π/2)): Example 3's f, also for p that is no even integer."""
 
-    p: Any
+    p: Any = eqx.field(converter=as_real)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         half_pi = jnp.asarray(jnp.pi / 2, y.dtype)
@@ -24,7 +25,7 @@ class _SineUpper(eqx.Module):
 class _PowerUpper(eqx.Module):
     """Σ_i spow(y_i, p−1): f of Examples 1 and 4."""
 
-    p: Any
+    p: Any = eqx.field(converter=as_real)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         return jnp.sum(spow(y, self.p - 1))
@@ -33,7 +34,7 @@ class _PowerUpper(eqx.Module):
 class _PowerLower(eqx.Module):
     """‖y‖_p^p/p − ⟨y, sin x⟩."""
 
-    p: Any
+    p: Any = eqx.field(converter=as_real)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
         return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.sum(y * jnp.sin(x))
@@ -42,7 +43,7 @@ class _PowerLower(eqx.Module):
 class _CoupledLower(eqx.Module):
     """‖y‖_p^p/p − yᵀB sin x."""
 
-    p: Any
+    p: Any = eqx.field(converter=as_real)
     coupling: jax.Array
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:

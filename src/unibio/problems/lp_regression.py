@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core.batches import Batch, Dataset
+from unibio.core.checks import as_real
 from unibio.core.coordinates import abs_pow
 from unibio.core.problem import Problem
 
@@ -14,7 +15,7 @@ from unibio.core.problem import Problem
 class _ValidationLoss(eqx.Module):
     """mean |X_val w − t_val|^p / p."""
 
-    p: Any
+    p: Any = eqx.field(converter=as_real)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
         features, targets = batch.value
@@ -24,8 +25,8 @@ class _ValidationLoss(eqx.Module):
 class _WeightedLoss(eqx.Module):
     """mean σ(λ_i)|X w − t|_i^p + c‖w‖_p^p, with λ = x indexed by sample."""
 
-    p: Any
-    c: Any
+    p: Any = eqx.field(converter=as_real)
+    c: Any = eqx.field(converter=as_real)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
         features, targets = batch.value
