@@ -19,7 +19,7 @@ import unibio as ub
 from unibio.core import oracle
 
 WANTED = 1e-8
-TOLERANCES = (1e-8, 1e-10, 1e-12, 1e-14)
+TOLERANCES = (1e-6, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10, 1e-12, 1e-14)
 
 
 def seconds(call: Callable[[], Any], repeats: int = 7) -> float:
