@@ -221,9 +221,3 @@ def test_stochastic_cg_uses_the_batches():
     assert not np.array_equal(one, other)
     assert int(info.calls.grad_f) == int(info.calls.cross) == 100
     assert np.count_nonzero(one) <= 100
-
-
-def test_the_counter_refuses_to_overflow():
-    problem, _, _, weights = regression(4.0)
-    with pytest.raises(ValueError, match="overflow the int32 call counter"):
-        ub.hypergradient(problem, jnp.asarray(weights), jnp.ones(8), ub.CG(max_steps=10**8))

@@ -131,7 +131,7 @@ class Neumann(eqx.Module):
             samples = oracle.samples(problem.g_batch(key_terms, x, y))
             diverging = ~(growth <= 1)
             status = Status.where(diverging, Status.diverging, Status.ok)
-            status = Status.where(jnp.isnan(growth), Status.not_finite, status)
+            status = Status.where(jnp.isfinite(b_norm) & jnp.isfinite(c), status, Status.not_finite)
             v = tree.scale(b_norm / c, total)
             if key is None:
                 v = tree.or_nan(~diverging, v)
