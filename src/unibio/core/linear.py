@@ -105,8 +105,9 @@ def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Opera
 
     Bekas' estimator, the mean of z∘Hz, is exact for at most `count` unknowns. Else small rows are spoilt by
     large columns: the second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly
-    constant. It is left out (False is returned) if the first is already nearly constant. An entry below
-    a quarter of its row's norm is mostly noise and is replaced by that.
+    constant. If the first is already nearly constant its noise would do more harm than good, and a
+    constant is returned, with False. An entry below a quarter of its row's norm is mostly noise and is
+    replaced by that.
     """
     z = probes(like, count)
     tiny = jnp.finfo(tree.dtype(like)).tiny
@@ -120,13 +121,15 @@ def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Opera
     first = estimate(rough)
     if tree.size(like) <= count and rough is operator:
         return first, jnp.asarray(False)
-    uneven = jnp.std(jnp.log(tree.ravel(first)[0])) > 0.5
+    logarithms = jnp.log(tree.ravel(first)[0])
+    uneven = jnp.std(logarithms) > 0.5
+    even = jax.tree.map(lambda d: jnp.full_like(d, jnp.exp(jnp.mean(logarithms))), first)
     s = jax.tree.map(jax.lax.rsqrt, first)
 
     def second() -> PyTree:
         return tree.mul(first, estimate(lambda v: tree.mul(s, operator(tree.mul(s, v)))))
 
-    return tree.lazily(uneven, second, first), uneven
+    return tree.lazily(uneven, second, even), uneven
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

@@ -43,7 +43,7 @@ class Jacobi(eqx.Module):
     one product per unknown, with `probes=None`.
 
     On more than four times 2048 samples, the first block looks at 2048 of them, evenly spread. The second,
-    on all, corrects it, and is left out where the first says that all entries are about equal.
+    on all, corrects it. Where the first says that all entries are about equal, M is a constant.
     """
 
     probes: int | None = eqx.field(static=True, default=8)
