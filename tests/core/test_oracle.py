@@ -76,16 +76,6 @@ def test_samples_are_counted(setting):
     assert oracle.samples(problem.g_batches.whole()) == 61
 
 
-def count_rows(jaxpr, rows):
-    """Matrix products with a leading axis of `rows`, scans unrolled: what the oracles really touch."""
-    total = 0
-    for equation in jaxpr.eqns:
-        for inner in jax.core.jaxprs_in_params(equation.params):
-            total += count_rows(inner, rows)
-        total += equation.primitive.name == "dot_general"
-    return total
-
-
 def test_the_cross_term_never_goes_back_to_y():
     """Forward in y, reverse in x: X v is a product, X' r is not needed."""
     features, targets = np.ones((30, 5)), np.ones(30)
