@@ -77,7 +77,7 @@ def solve_spd(
         value = result.value
         if nan_on_failure:
             solved = (result.residual <= rtol) & ~result.indefinite
-            value = jax.tree.map(lambda leaf: jnp.where(solved, leaf, jnp.full_like(leaf, jnp.nan)), value)
+            value = tree.or_nan(solved, value)
         return value, result._replace(value=None)
 
     value, result = jax.lax.custom_linear_solve(operator, b, solve, symmetric=True, has_aux=True)

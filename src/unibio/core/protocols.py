@@ -45,6 +45,12 @@ def count(products: Any, samples: int) -> jax.Array:
     return jnp.where(fits, products * jnp.int32(min(samples, _MOST)), jnp.int32(_MOST))
 
 
+def add_counts(a: Any, b: Any) -> jax.Array:
+    """a + b as int32, at most 2³¹ − 1."""
+    a, b = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
+    return jnp.where(a > _MOST - b, jnp.int32(_MOST), a + b)
+
+
 class Calls(NamedTuple):
     """Samples shown to each oracle in one computation: the fair x-axis of a comparison. int32, at most 2³¹ − 1."""
 
@@ -55,12 +61,7 @@ class Calls(NamedTuple):
 
     def plus(self, other: "Calls") -> "Calls":
         """The sum of both, as arrays."""
-
-        def add(a: Any, b: Any) -> jax.Array:
-            a, b = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
-            return jnp.where(a > _MOST - b, jnp.int32(_MOST), a + b)
-
-        return Calls(*(add(a, b) for a, b in zip(self, other, strict=True)))
+        return Calls(*(add_counts(a, b) for a, b in zip(self, other, strict=True)))
 
 
 class HyperInfo(NamedTuple):

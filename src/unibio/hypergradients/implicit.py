@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status, count
+from unibio.core.protocols import Calls, HyperInfo, Status, add_counts, count
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto, Preconditioner
 from unibio.hypergradients.singular import limit_exists, regular_point
@@ -124,7 +124,7 @@ class CG(eqx.Module):
         status = Status.where(result.indefinite, Status.indefinite, status)
         finite = jnp.isfinite(result.residual)
         status = Status.where(finite, status, Status.not_finite)
-        calls = Calls(hvp=hvp).plus(Calls(hvp=count(result.steps, oracle.samples(batch))))
+        calls = Calls(hvp=add_counts(hvp, count(result.steps, oracle.samples(batch))))
         return LinearSolution(tree.or_nan(finite, result.value), result.residual, result.steps, calls, status)
 
 

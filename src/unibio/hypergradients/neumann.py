@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status, count
+from unibio.core.protocols import Calls, HyperInfo, Status, add_counts, count
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import LinearSolution, implicit
 from unibio.hypergradients.preconditioners import Power, Preconditioner
@@ -135,7 +135,7 @@ class Neumann(eqx.Module):
             v = tree.scale(b_norm / c, total)
             if key is None:
                 v = tree.or_nan(~diverging, v)
-            calls = Calls(hvp=preparation).plus(Calls(hvp=count(products, samples)))
+            calls = Calls(hvp=add_counts(preparation, count(products, samples)))
             return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), calls, status)
 
         return implicit(problem, x, y, key, solve)
@@ -151,7 +151,7 @@ class Neumann(eqx.Module):
         return (
             m,
             linear.largest_eigenvalue(operator, m, self.power_steps),
-            Calls(hvp=hvp).plus(Calls(hvp=count(self.power_steps, oracle.samples(batch)))).hvp,
+            add_counts(hvp, count(self.power_steps, oracle.samples(batch))),
         )
 
 

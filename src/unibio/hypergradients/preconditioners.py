@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from unibio.core import checks, coordinates, linear, oracle, tree
 from unibio.core.batches import Batch, Whole
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, count
+from unibio.core.protocols import add_counts, count
 from unibio.core.tree import PyTree
 
 _ROUGH_ROWS = 2048
@@ -63,8 +63,8 @@ class Jacobi(eqx.Module):
             part = batch.dataset.spread(_ROUGH_ROWS) if _is_large(batch) else batch
             rough = oracle.hessian_g(problem, x, y, part)
             diagonal, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
-            first = Calls(hvp=count(self.probes, oracle.samples(part)))
-            hvp = first.plus(Calls(hvp=count(self.probes * refined.astype(jnp.int32), samples))).hvp
+            second = count(self.probes * refined.astype(jnp.int32), samples)
+            hvp = add_counts(count(self.probes, oracle.samples(part)), second)
         return jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), hvp
 
 

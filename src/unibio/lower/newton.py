@@ -1,4 +1,4 @@
-"""The deterministic reference for the lower level: Newton–CG that survives a singular Hessian."""
+"""The deterministic reference for the lower level: a Newton method that survives a singular Hessian."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -36,7 +36,8 @@ class Newton(eqx.Module):
     H ≥ 0 gives ‖d‖ ≤ R, so R is a trust radius that needs no second solve: where |y|^(p−2) → 0 the step
     is a gradient step of length R, and λ → 0 with the gradient, so that near a nondegenerate minimiser
     it is Newton's. R follows the longest step that lowered g as Armijo asks, and falls to a quarter of one
-    that did not. Once the differences of g drown in rounding, a step must lower ‖∇_y g‖ instead.
+    that did not. Up to 128 unknowns d comes from a Cholesky factor, beyond from CG. Once the differences of g
+    drown in rounding, a step must lower ‖∇_y g‖ instead.
 
     It goes on until rounding stops it; the status is `ok` if then ‖∇_y g‖ ≤ 1e-12·max(1, mean norm of
     the per-sample gradients) in float64, 5e-4·max(1, …) in float32, or if it is down to the rounding of H y.
