@@ -5,6 +5,7 @@ from unibio.core.batches import Batch, Dataset, Full
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
+from unibio.core.projections import Box, Simplex
 from unibio.core.protocols import Calls, HyperInfo, LowerInfo, Status
 from unibio.hypergradients import (
     CG,
@@ -14,6 +15,7 @@ from unibio.hypergradients import (
     Identity,
     Independent,
     Jacobi,
+    Nested,
     Neumann,
     Power,
     Randomised,
@@ -22,14 +24,38 @@ from unibio.hypergradients import (
     differentiable_in_z,
     hypergradient,
 )
+from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
+from unibio.lower.optax import Optax
+from unibio.lower.sgd import SGD
+from unibio.run.loop import solve
+from unibio.run.metrics import Accuracy, Truth
+from unibio.run.programs import trajectory
+from unibio.run.result import Outcome, Result
+from unibio.run.stopping import Below, MaxCalls, MaxSeconds
+from unibio.solvers import BOREP, F2SA, MASOBA, SABA, SOBA, SOLVERS, SUSTAIN, TTSA, VRBO, AmIGO, StocBiO, UniBiO
 
 __all__ = [
+    "BOREP",
     "CG",
+    "F2SA",
+    "MASOBA",
+    "SABA",
+    "SGD",
+    "SOBA",
+    "SOLVERS",
+    "SUSTAIN",
+    "TTSA",
+    "VRBO",
+    "Accuracy",
+    "AmIGO",
     "Auto",
     "Batch",
+    "Below",
+    "Box",
     "Calls",
     "Dataset",
+    "EpochSGD",
     "Exact",
     "Full",
     "Horner",
@@ -38,13 +64,23 @@ __all__ = [
     "Independent",
     "Jacobi",
     "LowerInfo",
+    "MaxCalls",
+    "MaxSeconds",
+    "Nested",
     "Neumann",
     "Newton",
     "Noise",
+    "Optax",
+    "Outcome",
     "Power",
     "Problem",
     "Randomised",
+    "Result",
+    "Simplex",
     "Status",
+    "StocBiO",
+    "Truth",
+    "UniBiO",
     "Unrolled",
     "abs_pow",
     "argmin",
@@ -52,5 +88,7 @@ __all__ = [
     "hypergradient",
     "lower_solution",
     "problems",
+    "solve",
     "spow",
+    "trajectory",
 ]

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from unibio.core.tree import PyTree, same_structure
 
@@ -17,17 +18,41 @@ def is_traced(leaf: Any) -> bool:
     return isinstance(leaf, jax.core.Tracer)
 
 
-def number(name: str, value: Any, *, low: float = -float("inf"), strict: bool = False, remedy: str = "") -> None:
-    """`value` must be one finite real number ≥ low (> low if strict)."""
+def number(
+    name: str,
+    value: Any,
+    *,
+    low: float = -float("inf"),
+    high: float = float("inf"),
+    strict: bool = False,
+    remedy: str = "",
+) -> None:
+    """`value` must be one finite real number ≥ low (> low if strict) and ≤ high."""
     if is_traced(value):
         return
     is_number = isinstance(value, (int, float, np.number, np.ndarray, jax.Array)) and not isinstance(value, bool)
     if not is_number or np.ndim(value) != 0 or np.iscomplexobj(value):
         raise TypeError(f"{name} must be one real number; got {value!r}. {remedy}".strip())
     real = float(value)
-    if not np.isfinite(real) or real < low or (strict and real == low):
+    if not np.isfinite(real) or real < low or real > high or (strict and real == low):
         bound = "" if low == -float("inf") else f" and {'>' if strict else '≥'} {low:g}"
+        bound += "" if high == float("inf") else f" and ≤ {high:g}"
         raise ValueError(f"{name} must be finite{bound}; got {value}. {remedy}".strip())
+
+
+def fraction(name: str, value: Any) -> None:
+    """`value` must be a number in [0, 1)."""
+    number(name, value, low=0.0, remedy="It must lie in [0, 1).")
+    if not is_traced(value) and float(value) >= 1:
+        raise ValueError(f"{name} must be in [0, 1); got {value}. Typical is 0.9; 0 switches it off.")
+
+
+def step_sizes(solver: Any, *names: str) -> None:
+    """The fields of these names must be positive numbers, or None where that is their default."""
+    for name in names:
+        value, remedy = getattr(solver, name), "Typical values are between 0.01 and 1."
+        if value is not None or name in ("step_size", "lower_step_size"):
+            number(f"{type(solver).__name__}({name}=…)", value, low=0.0, strict=True, remedy=remedy)
 
 
 def as_real(value: Any) -> Any:
@@ -43,6 +68,12 @@ def instance(name: str, value: Any, choices: str) -> None:
     """`value` must be an object to call, not a class or a bare function (which is no pytree)."""
     if isinstance(value, type) or not isinstance(value, eqx.Module) or not callable(value):
         raise TypeError(f"{name} must be {choices}, or an equinox Module of your own; got {value!r}.")
+
+
+def optimiser(name: str, value: Any) -> None:
+    """`value` must be an optax transformation."""
+    if not isinstance(value, optax.GradientTransformation):
+        raise TypeError(f"{name} must be an optax transformation such as optax.adam(1.0); got {value!r}.")
 
 
 def whole_number(name: str, value: Any, *, low: int) -> None:

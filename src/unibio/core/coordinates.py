@@ -52,9 +52,22 @@ def _spow_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return out, a * abs_pow(y, a - 1) * y_dot + _by_exponent(y, out, a_dot)
 
 
+def order(p: Any) -> Any:
+    """p, if the problem states one."""
+    if p is None:
+        raise ValueError(
+            "This method works in the coordinate z = spow(y − shift, p−1), but the problem states no p. Write "
+            "Problem(…, p=…), or use what needs none: CG(preconditioner=Jacobi()), UniBiO.without_p(…)."
+        )
+    return p
+
+
 def floor(p: Any, dtype: Any) -> jax.Array:
-    """δ = max(1e-12, 4·tiny^(1/(p−2))): below it |y−a0|^(p−2) is not a normal number of `dtype`."""
-    p = jnp.asarray(p, dtype)
+    """δ = max(1e-12, 4·tiny^(1/(p−2))): below it |y−a0|^(p−2) is not a normal number of `dtype`.
+
+    Without a stated p it is that of p = 8: safe up to there, and 1.9e-6 at most.
+    """
+    p = jnp.asarray(8.0 if p is None else p, dtype)
     tiny = jnp.asarray(jnp.finfo(dtype).tiny, dtype)
     exponent = 1 / jnp.maximum(p - 2, jnp.finfo(dtype).eps)
     return jnp.maximum(jnp.asarray(1e-12, dtype), 4 * tiny**exponent)
@@ -79,17 +92,20 @@ def offset(y: PyTree, shift: PyTree) -> PyTree:
 
 def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     """D⁻¹ = dz/dy = (p−1)|y−a0|^(p−2), as a tree like y; it may be 0."""
+    p = order(p)
     return jax.tree.map(lambda t: (p - 1) * abs_pow(t, p - 2), offset(y, shift))
 
 
 def scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     """D = dy/dz = 1/((p−1)·max(|y−a0|, δ)^(p−2)), as a tree like y; always finite."""
+    p = order(p)
     distance = jax.tree.map(lambda t, d: jnp.maximum(jnp.abs(t), d), offset(y, shift), floors(y, p, shift))
     return jax.tree.map(lambda t: 1 / ((p - 1) * t ** (p - 2)), distance)
 
 
 def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     """z = spow(y − a0, p−1)."""
+    p = order(p)
     return jax.tree.map(lambda t: spow(t, p - 1), offset(y, shift))
 
 

@@ -4,7 +4,7 @@
 |-------------|----------------------------|----------------------------------------|
 | `value_f`   | f(x, y), also `value_g`    |                                        |
 | `grads_f`   | (∇_x f, ∇_y f)             | one reverse pass                       |
-| `grad_g`    | ∇_y g                      | one reverse pass                       |
+| `grad_g`    | ∇_y g, also `grad_x_g`     | one reverse pass                       |
 | `hvp_g`     | ∇²_yy g · v                | forward over reverse                   |
 | `cross_g`   | ∇²_xy g · v (y → x space)  | reverse over forward, never back to y  |
 
@@ -71,6 +71,15 @@ def grad_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
     gradient = _total(lambda chunk, weight: _grad_y(problem, x, y, chunk, weight), batch)
     noise = _noise(batch).grad_y_g
     return gradient if noise is None else tree.add(gradient, noise)
+
+
+def grad_x_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
+    """∇_x g, for first-order methods; it counts as a call of grad_g, and the paper's noise leaves it exact."""
+
+    def gradient(chunk: Any, weight: float) -> PyTree:
+        return jax.grad(lambda x: weight * problem.g(x, y, chunk))(x)
+
+    return _total(gradient, batch)
 
 
 def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:

@@ -20,7 +20,8 @@ class Problem(eqx.Module):
         f, g: `f(x, y, batch) -> scalar`. `batch` is None without samples, else a `Batch` whose
             `value` holds the rows and whose `index` their numbers; the value is the mean over the batch.
             Define them once, at module level or as an equinox Module: functions are compared by identity.
-        p: order of uniform convexity, a real number ≥ 2 (2 is strong convexity).
+        p: order of uniform convexity, a real number ≥ 2 (2 is strong convexity); None if unknown: then methods
+            that work in the coordinate z refuse.
         shift: a0 in the coordinate z = spow(y − a0, p−1): a number, or a pytree like y.
         f_batches, g_batches: samplers (`Dataset`, `Noise`); left out, f and g are exact.
 
@@ -41,13 +42,17 @@ class Problem(eqx.Module):
         self,
         f: Callable[..., Any],
         g: Callable[..., Any],
-        p: Any,
+        p: Any = None,
         shift: PyTree = 0.0,
         f_batches: Sampler | None = None,
         g_batches: Sampler | None = None,
     ) -> None:
-        self.f, self.g = _as_pytree("f", f), _as_pytree("g", g)
-        checks.number("p", p, low=2.0, remedy="p = 2 is strong convexity.")
+        for name, fn in (("f", f), ("g", g)):
+            if not callable(fn):
+                raise TypeError(f"{name} must be a function {name}(x, y, batch) -> scalar; got {type(fn).__name__}.")
+        self.f, self.g = as_pytree(f), as_pytree(g)
+        if p is not None:
+            checks.number("p", p, low=2.0, remedy="p = 2 is strong convexity; leave it out if you do not know it.")
         self.p, self.shift = checks.as_real(p), checks.as_real(shift)
         self.f_batches = Full() if f_batches is None else f_batches
         self.g_batches = Full() if g_batches is None else g_batches
@@ -66,11 +71,9 @@ class Problem(eqx.Module):
         return _one_batch(self.g_batches, key, x, y)
 
 
-def _as_pytree(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def as_pytree(fn: Any) -> Any:
     """A plain function becomes a leafless pytree, compared by identity; a Module keeps its leaves."""
-    if not callable(fn):
-        raise TypeError(f"{name} must be a function {name}(x, y, batch) -> scalar; got {type(fn).__name__}.")
-    if isinstance(fn, (eqx.Module, jax.tree_util.Partial)):
+    if fn is None or isinstance(fn, (eqx.Module, jax.tree_util.Partial)):
         return fn
     return jax.tree_util.Partial(fn)
 

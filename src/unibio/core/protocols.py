@@ -1,5 +1,6 @@
 """What the parts of the package promise each other."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -85,6 +86,39 @@ class LowerInfo(NamedTuple):
     iterations: jax.Array
     calls: Calls
     status: Status
+
+
+class Info(NamedTuple):
+    """What one step of a solver reports: the norm of the direction x moved along (before any normalisation,
+    so that it estimates ‖∇Φ‖), the calls it made, and how the hypergradient fared."""
+
+    direction_norm: jax.Array
+    calls: Calls
+    status: Status = Status.ok
+
+
+class BilevelSolver(Protocol):
+    """An algorithm. Its state has at least x and y; its numbers are leaves, its sizes static."""
+
+    def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[Any, Info]:
+        """Checks what it needs of the problem (ValueError); the Info holds the calls of a warm start."""
+        ...
+
+    def step(self, problem: Problem, state: Any, key: jax.Array) -> tuple[Any, Info]:
+        """One step; pure."""
+        ...
+
+
+class LowerSolver(Protocol):
+    """Minimises a function known only by a stochastic gradient; it knows no bilevel problem.
+
+    `gradient(y, realisation)` is the gradient on one sample, `draw(count)` gives that many stacked; p is the
+    order of uniform convexity, or None. Returns y and how many gradients it took.
+    """
+
+    def __call__(
+        self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
+    ) -> tuple[PyTree, jax.Array]: ...
 
 
 class Hypergradient(Protocol):

@@ -8,7 +8,7 @@ from unibio.core.protocols import Hypergradient, HyperInfo
 from unibio.core.tree import PyTree
 from unibio.hypergradients.argmin import argmin
 from unibio.hypergradients.implicit import CG, Exact
-from unibio.hypergradients.neumann import Horner, Independent, Neumann, Randomised
+from unibio.hypergradients.neumann import Horner, Independent, Nested, Neumann, Randomised
 from unibio.hypergradients.preconditioners import Auto, Identity, Jacobi, Power
 from unibio.hypergradients.singular import DifferentiableInZ, differentiable_in_z
 from unibio.hypergradients.unrolled import Unrolled
@@ -22,6 +22,7 @@ __all__ = [
     "Identity",
     "Independent",
     "Jacobi",
+    "Nested",
     "Neumann",
     "Power",
     "Randomised",

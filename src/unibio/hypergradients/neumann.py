@@ -1,4 +1,4 @@
-"""The stochastic Neumann series of the paper, in three forms.
+"""The stochastic Neumann series of the paper, in four forms.
 
 v ≈ s·Σ_{q=0}^{Q−1} Π_{j=1}^{q} (I − s·M H(ζ_j)) b,   b = M∇_y f,  s = 1/C,  M = D unless told otherwise.
 """
@@ -63,6 +63,22 @@ class Independent(eqx.Module):
         return total, u, products
 
 
+class Nested(eqx.Module):
+    """r ← (I − s J(ζ_j)) r and Σ r: term q contains the samples of every shorter one. Q−1 products."""
+
+    def products(self, terms: int) -> int:
+        return terms - 1
+
+    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+        def step(carry: Any, draw: Any) -> Any:
+            total, r = carry
+            r = factor(r, draw)
+            return (tree.add(total, r), r), None
+
+        (total, r), _ = jax.lax.scan(step, (b, b), draws, length=terms - 1)
+        return total, r, terms - 1
+
+
 class Randomised(eqx.Module):
     """Q·Π_{j=1}^{q} (I − s J(ζ_j)) b with q uniform on 0..Q−1: unbiased for the sum, (Q−1)/2 products in
     the mean, a large variance."""
@@ -90,7 +106,7 @@ class Neumann(eqx.Module):
         terms: Q ≥ 1.
         scale: C ≥ λ_max(M H)/2, better ≥ λ_max; left out, it is estimated by `power_steps` power
             iterations. If the terms grow, the status is `diverging`, and without a key the value is NaN.
-        form: `Horner()`, `Independent()` or `Randomised()`.
+        form: `Horner()`, `Independent()`, `Nested()` or `Randomised()`.
         preconditioner: M; `Identity()` gives the estimator of the strongly convex literature.
 
     The bias for symmetric J = M H is J⁻¹(I − sJ)^Q b, at most (1/μ)(1 − μ/C)^Q‖b‖.
@@ -105,7 +121,7 @@ class Neumann(eqx.Module):
     def __check_init__(self) -> None:
         checks.whole_number("terms", self.terms, low=1)
         checks.whole_number("power_steps", self.power_steps, low=1)
-        checks.instance("form", self.form, "Horner(), Independent() or Randomised()")
+        checks.instance("form", self.form, "Horner(), Independent(), Nested() or Randomised()")
         checks.instance("preconditioner", self.preconditioner, "Power(), Jacobi() or Identity()")
         if self.scale is not None:
             checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")

@@ -69,7 +69,7 @@ class Jacobi(eqx.Module):
 
 
 class Auto(eqx.Module):
-    """Power if the batch has at most half as many samples as there are unknowns, else Jacobi.
+    """Power if the batch has at most half as many samples as there are unknowns (and p is stated), else Jacobi.
 
     So few samples leave the data's part of H rank-deficient and c‖y‖_p^p in charge of the rest, on which
     D H is a multiple of the identity: CG then needs about as many steps as there are samples. Racing the
@@ -78,7 +78,7 @@ class Auto(eqx.Module):
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
         few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
-        chosen: Preconditioner = Power() if few else Jacobi()
+        chosen: Preconditioner = Power() if few and problem.p is not None else Jacobi()
         return chosen(problem, x, y, batch)
 
 

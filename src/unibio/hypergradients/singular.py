@@ -36,7 +36,8 @@ def regular_point(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Regular
     problem, x, y = jax.lax.stop_gradient((problem, x, y))
     tiny = jnp.finfo(tree.dtype(y)).tiny
     delta = coordinates.floors(y, problem.p, problem.shift)
-    near = jax.tree.map(lambda t, d: (jnp.abs(t) < d) & (problem.p > 2), coordinates.offset(y, problem.shift), delta)
+    may_vanish = True if problem.p is None else problem.p > 2
+    near = jax.tree.map(lambda t, d: (jnp.abs(t) < d) & may_vanish, coordinates.offset(y, problem.shift), delta)
     some = tree.any_true(near)
 
     def vanishing_rows() -> PyTree:

@@ -1,0 +1,49 @@
+"""Sets x may be confined to. Any function x ↦ x will do; these two are ready made."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from unibio.core import checks
+from unibio.core.tree import PyTree
+
+
+class Box(eqx.Module):
+    """low ≤ x_i ≤ high, the same two numbers for every entry.
+
+    Example:
+        >>> Box(0.0, 1.0)(jnp.array([-1.0, 0.5, 3.0])).tolist()
+        [0.0, 0.5, 1.0]
+    """
+
+    low: Any = eqx.field(converter=checks.as_real)
+    high: Any = eqx.field(converter=checks.as_real)
+
+    def __check_init__(self) -> None:
+        checks.number("Box(low=…)", self.low)
+        checks.number("Box(high=…)", self.high)
+        if not checks.is_traced(self.low) and not checks.is_traced(self.high) and not self.low <= self.high:
+            raise ValueError(f"Box(low={self.low}, high={self.high}) is empty: low must be ≤ high.")
+
+    def __call__(self, x: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), x)
+
+
+class Simplex(eqx.Module):
+    """x_i ≥ 0 with sum `total`, over the whole tree.
+
+    Example:
+        >>> Simplex()(jnp.array([2.0, 0.0, 0.0])).tolist()
+        [1.0, 0.0, 0.0]
+    """
+
+    total: Any = eqx.field(default=1.0, converter=checks.as_real)
+
+    def __check_init__(self) -> None:
+        checks.number("Simplex(total=…)", self.total, low=0.0, strict=True)
+
+    def __call__(self, x: PyTree) -> PyTree:
+        return optax.projections.projection_simplex(x, self.total)

@@ -1,0 +1,94 @@
+"""What can be measured at a point of a run. A metric is `metric(problem, state) -> dict of numbers`, compiled and
+evaluated between stretches of steps, off the clock."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core import checks, oracle, tree
+from unibio.core.problem import Problem, as_pytree
+from unibio.core.protocols import Hypergradient, Status
+from unibio.core.tree import PyTree
+from unibio.hypergradients.implicit import CG
+from unibio.lower.newton import Newton
+
+
+class Metric(Protocol):
+    """Numbers by name at the state of a run."""
+
+    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]: ...
+
+
+class Truth(eqx.Module):
+    """‖∇Φ(x)‖, Φ(x) and ‖y − y*(x)‖ on all data: `gradient_norm`, `phi`, `lower_error`.
+
+    y*(x) comes from Newton's method started at y, ∇Φ from `method` at y*; all three are NaN where one of them fails.
+    """
+
+    method: Hypergradient = CG()
+
+    def __check_init__(self) -> None:
+        checks.instance("method", self.method, "CG() or Exact()")
+
+    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+        y_star, lower = Newton()(problem, state.x, state.y)
+        gradient, info = self.method(problem, state.x, y_star, None)
+        values = {
+            "gradient_norm": tree.norm(gradient),
+            "phi": oracle.value_f(problem, state.x, y_star, problem.f_batches.whole()),
+            "lower_error": tree.norm(tree.sub(state.y, y_star)),
+        }
+        return tree.or_nan((lower.status == Status.ok) & (info.status == Status.ok), values)
+
+
+class Accuracy(eqx.Module):
+    """Share of samples whose largest logit is their label.
+
+    Arguments:
+        apply: `apply(y, inputs) -> logits`, (n, classes).
+        inputs: what `apply` takes.
+        labels: n whole numbers.
+        name: what to call it.
+    """
+
+    apply: Callable[[PyTree, Any], jax.Array] = eqx.field(converter=as_pytree)
+    inputs: Any
+    labels: jax.Array
+    name: str = eqx.field(static=True, default="accuracy")
+
+    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+        right = jnp.argmax(self.apply(state.y, self.inputs), axis=-1) == jnp.asarray(self.labels)
+        return {self.name: jnp.mean(right, dtype=tree.dtype(state.y))}
+
+
+class Measure(eqx.Module):
+    """Several metrics as one."""
+
+    metrics: tuple[Metric, ...]
+
+    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+        values: dict[str, jax.Array] = {}
+        for metric in self.metrics:
+            named = metric(problem, state)
+            twice = sorted(set(named) & set(values))
+            if twice:
+                raise ValueError(f"two metrics have the same name {', '.join(twice)}; give one another name.")
+            values |= named
+        return values
+
+
+def as_measure(metrics: Any) -> Measure:
+    """One metric, or several, or none, as one callable pytree."""
+    several = tuple(metrics) if isinstance(metrics, (list, tuple)) else (metrics,)
+    for metric in several:
+        if isinstance(metric, type) or not callable(metric):
+            raise TypeError(f"a metric must be a function (problem, state) -> dict, such as Truth(); got {metric!r}.")
+    return Measure(tuple(as_pytree(metric) for metric in several))
+
+
+def evaluate(measure: Measure, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    """The program that is compiled for a measurement."""
+    return measure(problem, state)

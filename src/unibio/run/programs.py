@@ -1,0 +1,108 @@
+"""The two compiled programs of a run, start and a stretch of steps, and the cache that keeps them.
+
+Problem and solver are arguments, so that other numbers in them run the same program. The number of steps in a
+stretch is an argument too: one program serves every stretch, the last short one included.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import tree
+from unibio.core.problem import Problem, check_functions, prepare
+from unibio.core.protocols import BilevelSolver, Calls, Info, Status
+from unibio.core.tree import PyTree
+
+_START = 2**32 - 1  # the warm start's number among the steps
+
+
+class Log(NamedTuple):
+    """What a stretch of steps reports, each entry an array over the steps."""
+
+    direction_norm: jax.Array
+    calls: Calls
+    status: Status
+    finite: jax.Array
+
+
+def initialise(solver: BilevelSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[Any, Calls]:
+    """The solver's first state, and the calls of its warm start."""
+    check_functions(problem, x, y)
+    state, info = solver.init(problem, x, y, jax.random.fold_in(key, jnp.uint32(_START)))
+    return state, jax.tree.map(jnp.int32, info.calls)
+
+
+def advance(
+    solver: BilevelSolver,
+    problem: Problem,
+    state: Any,
+    key: jax.Array,
+    first: jax.Array,
+    length: jax.Array,
+    capacity: int,
+) -> tuple[Any, Log]:
+    """Steps first, …, first+length−1 with keys fold_in(key, t), length ≤ capacity; beyond length the log is empty."""
+
+    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+        state, info = solver.step(problem, state, jax.random.fold_in(key, t))
+        return state, _as_log(state, info)
+
+    def body(i: jax.Array, carry: tuple[Any, Log]) -> tuple[Any, Log]:
+        state, log = carry
+        state, row = step(state, first + i)
+        return state, jax.tree.map(lambda buffer, value: buffer.at[i].set(value), log, row)
+
+    shapes = jax.eval_shape(step, state, first)[1]
+    log = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(jnp.int32(0), length, body, (state, log))
+
+
+def _as_log(state: Any, info: Info) -> Log:
+    calls = jax.tree.map(jnp.int32, info.calls)
+    return Log(info.direction_norm, calls, info.status, tree.all_finite((state.x, state.y)))
+
+
+def trajectory(
+    problem: Problem, solver: BilevelSolver, x: PyTree, y: PyTree, steps: int, key: jax.Array
+) -> tuple[Any, Log]:
+    """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
+
+    Nothing is stopped, measured or saved; the calls of the warm start count with the first step. `solve` is for people.
+    """
+    problem, x, y = prepare(problem, x, y)
+    solver = tree.cast(solver, tree.dtype(x))
+    state, calls = initialise(solver, problem, x, y, key)
+    state, log = advance(solver, problem, state, key, jnp.int32(0), jnp.int32(steps), steps)
+    first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))
+    return state, log._replace(calls=first)
+
+
+class Programs:
+    """Compiled programs by function, structure and shapes; the seconds spent compiling are reported apart."""
+
+    def __init__(self, most: int = 128) -> None:
+        self._compiled: OrderedDict[Any, Any] = OrderedDict()
+        self._most = most
+
+    def __call__(self, fn: Callable[..., Any], *args: Any, **static: Any) -> tuple[Any, float, float]:
+        """fn(*args, **static) once it is really done, the seconds it ran, and the seconds compilation took."""
+        args = jax.tree.map(jnp.asarray, args)
+        leaves, structure = jax.tree.flatten(args)
+        shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
+        name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))
+        began = time.perf_counter()
+        if name not in self._compiled:
+            self._compiled[name] = jax.jit(fn, static_argnames=tuple(static)).lower(*args, **static).compile()
+        self._compiled.move_to_end(name)
+        while len(self._compiled) > self._most:
+            self._compiled.popitem(last=False)
+        ready = time.perf_counter()
+        out = jax.block_until_ready(self._compiled[name](*args))
+        return out, time.perf_counter() - ready, ready - began
+
+
+run = Programs()

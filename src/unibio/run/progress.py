@@ -1,0 +1,30 @@
+"""A progress bar for people who look at a terminal; nothing for anyone else."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def terminal_progress(steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A callback that moves a rich bar on stderr, if that is a terminal and rich is installed."""
+    if not sys.stderr.isatty():
+        yield lambda row: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield lambda row: None
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compiling", total=steps)
+
+        def move(row: dict[str, Any]) -> None:
+            known = {name: row[name] for name in ("gradient_norm", "direction_norm") if name in row}
+            text = "  ".join(f"{name} {value:.3g}" for name, value in list(known.items())[:1])
+            bar.update(task, completed=row["step"], description=text)
+
+        yield move

@@ -1,0 +1,148 @@
+"""What a run leaves behind, and how it is written to disk and read back: arrays and JSON, nothing executable."""
+
+import dataclasses
+import enum
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from unibio.core import checks
+from unibio.core.protocols import Calls
+from unibio.core.tree import PyTree
+
+Table = dict[str, np.ndarray]
+
+
+class Outcome(enum.StrEnum):
+    """How a run ended."""
+
+    finished = "finished"
+    stopped = "stopped"
+    diverged = "diverged"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The end of a run.
+
+    `history` has one entry per step t: `step`, `direction_norm` (of the direction taken at x_t), the calls so far of
+    `grad_f`, `grad_g`, `hvp`, `cross` and their sum `calls`, `seconds` so far (within a stretch of steps the clock is
+    spread evenly), `ok` (whether the hypergradient was). `metrics` has one entry per measurement, after `step` steps.
+    """
+
+    x: PyTree
+    y: PyTree
+    status: Outcome
+    message: str
+    steps: int
+    calls: Calls
+    seconds: float
+    compile_seconds: float
+    history: Table
+    metrics: Table
+    state: Any = None
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes everything but the solver's state to one .npz file, first under another name."""
+        path = Path(path)
+        arrays: dict[str, np.ndarray] = {}
+        for name, table in (("history", self.history), ("metrics", self.metrics)):
+            arrays |= {f"{name}/{column}": values for column, values in table.items()}
+        for name, variable in (("x", self.x), ("y", self.y)):
+            arrays |= {f"{name}/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(variable))}
+        facts = {
+            "format": 1,
+            "status": str(self.status),
+            "message": self.message,
+            "steps": self.steps,
+            "calls": list(self.calls),
+            "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
+            "x": _describe("x", self.x),
+            "y": _describe("y", self.y),
+        }
+        arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        write_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Result":
+        """Reads what `save` wrote; `state` is None, so it can be looked at but not resumed."""
+        try:
+            with np.load(Path(path), allow_pickle=False) as file:
+                arrays = dict(file)
+            facts = json.loads(arrays.pop("facts").tobytes())
+            tables: dict[str, Table] = {"history": {}, "metrics": {}, "x": {}, "y": {}}
+            for name, values in arrays.items():
+                table, column = name.split("/", 1)
+                tables[table][column] = values
+            leaves = {name: iter(tables[name].values()) for name in ("x", "y")}
+            return cls(
+                _rebuild(facts["x"], leaves["x"]),
+                _rebuild(facts["y"], leaves["y"]),
+                Outcome(facts["status"]),
+                facts["message"],
+                facts["steps"],
+                Calls(*facts["calls"]),
+                facts["seconds"],
+                facts["compile_seconds"],
+                tables["history"],
+                tables["metrics"],
+            )
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{path} is not a result written by Result.save, or it is damaged: {error}") from error
+
+
+def write_file(path: Path, write: Any) -> None:
+    """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _describe(name: str, variable: PyTree) -> Any:
+    """The containers of a variable as JSON: dictionaries, lists and tuples around leaves."""
+    if type(variable) is dict and all(isinstance(key, str) for key in variable):
+        return {"dict": {key: _describe(name, variable[key]) for key in sorted(variable)}}
+    if type(variable) in (list, tuple):
+        return {type(variable).__name__: [_describe(name, part) for part in variable]}
+    if isinstance(variable, (jax.Array, np.ndarray, np.generic, float)):
+        return "leaf"
+    raise ValueError(
+        f"{name} contains a {type(variable).__name__}: save keeps nested dictionaries, lists and tuples of arrays. "
+        f"For another structure save jax.tree.leaves(result.{name}) yourself."
+    )
+
+
+def _rebuild(shape: Any, leaves: Any) -> PyTree:
+    if shape == "leaf":
+        return next(leaves)
+    ((kind, parts),) = shape.items()
+    if kind == "dict":
+        return {key: _rebuild(part, leaves) for key, part in parts.items()}
+    built = [_rebuild(part, leaves) for part in parts]
+    return built if kind == "list" else tuple(built)
+
+
+def check_steps(steps: Any, key: Any) -> None:
+    """A run needs a number of steps and a key."""
+    checks.whole_number("steps", steps, low=0)
+    if key is None:
+        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
+    checks.random_key(key)

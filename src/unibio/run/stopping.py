@@ -1,0 +1,60 @@
+"""When to stop early. A rule is `stop(problem, state, row) -> bool`, asked between stretches of steps; `row` is what
+was last recorded: step, seconds, calls of each oracle and their sum `calls`, direction_norm, the metrics."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from unibio.core import checks
+from unibio.core.problem import Problem
+
+
+class Stop(Protocol):
+    """Whether to end the run here."""
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Below:
+    """Stop when a recorded number is at most a tolerance, e.g. `Below("gradient_norm", 1e-3)` with `Truth()`."""
+
+    name: str
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        checks.number("tolerance", self.tolerance)
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
+        if self.name not in row:
+            raise ValueError(
+                f"Below({self.name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "
+                "Add a metric that gives it, e.g. metrics=Truth()."
+            )
+        return bool(row[self.name] <= self.tolerance)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxSeconds:
+    """Stop after so many seconds of computing; compilation and metrics do not count."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        checks.number("seconds", self.seconds, low=0.0, strict=True)
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
+        return bool(row["seconds"] >= self.seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxCalls:
+    """Stop with the first step that brings the calls (samples of all four oracles) to `calls` or more."""
+
+    calls: int
+
+    def __post_init__(self) -> None:
+        checks.whole_number("calls", self.calls, low=1)
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
+        return bool(row["calls"] >= self.calls)

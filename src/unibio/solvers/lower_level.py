@@ -1,0 +1,27 @@
+"""The lower level as a lower solver sees it: a stochastic gradient and a way to draw its samples."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import oracle
+from unibio.core.problem import Problem
+from unibio.core.protocols import Calls, LowerSolver, count
+from unibio.core.tree import PyTree
+
+
+def refresh(
+    lower: LowerSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, p: Any = None
+) -> tuple[PyTree, Calls]:
+    """y ← lower(∇_y g(x, ·; ζ)) from the current y, with the problem's p or another; samples are drawn as one block."""
+
+    def gradient(y: PyTree, realisation: Any) -> PyTree:
+        return oracle.grad_g(problem, x, y, problem.g_batches.batch(realisation))
+
+    def draw(number: int) -> Any:
+        return problem.g_batches.draw(key, number, x, y)
+
+    y_new, steps = lower(gradient, draw, y, problem.p if p is None else p)
+    samples = oracle.samples(problem.g_batch(key, x, y))
+    return y_new, jax.tree.map(jnp.int32, Calls(grad_g=count(steps, samples)))

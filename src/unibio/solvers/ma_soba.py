@@ -1,0 +1,65 @@
+"""MA-SOBA: SOBA with a moving average of the upper direction."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unibio.core import checks, tree
+from unibio.core.problem import Problem
+from unibio.core.protocols import Calls, Info
+from unibio.core.tree import PyTree
+from unibio.solvers.soba import directions, one_of_each
+
+
+class State(NamedTuple):
+    """x_k, y_k, z_k, h_k."""
+
+    x: PyTree
+    y: PyTree
+    z: PyTree
+    h: PyTree
+
+
+class MASOBA(eqx.Module):
+    """SOBA whose x follows the average of past directions.
+
+        x_{k+1} = x_k − α h_k
+        y_{k+1} = y_k − β∇_y g(x_k, y_k)
+        z_{k+1} = z_k − γ(H z_k − ∇_y f)
+        h_{k+1} = (1−θ) h_k + θ(∇_x f − A z_k)             all at (x_k, y_k, z_k); z_0 = 0, h_0 = 0
+
+    | symbol | field |
+    |---|---|
+    | α, β, γ, 1−θ | `step_size`, `lower_step_size`, `linear_step_size` (by default β), `momentum` |
+
+    Reference: Algorithm 1 of Chen, Xiao, Balasubramanian, Optimal Algorithms for Stochastic Bilevel Optimization under
+    Relaxed Smoothness Conditions (JMLR 2024). Different here: one batch of g serves ∇_y g, H and A, as in SOBA.
+    """
+
+    step_size: float = eqx.field(converter=checks.as_real)
+    lower_step_size: float = eqx.field(converter=checks.as_real)
+    linear_step_size: float | None = eqx.field(default=None, converter=checks.as_real)
+    momentum: float = eqx.field(default=0.9, converter=checks.as_real)
+
+    def __check_init__(self) -> None:
+        checks.step_sizes(self, "step_size", "lower_step_size", "linear_step_size")
+        checks.fraction("momentum", self.momentum)
+
+    def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[State, Info]:
+        return State(x, y, tree.zeros_like(y), tree.zeros_like(x)), Info(jnp.zeros((), tree.dtype(x)), Calls())
+
+    def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
+        key_f, key_g = jax.random.split(key)
+        x, y, z, h = state
+        f_batch, g_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_g, x, y)
+        d = directions(problem, x, y, z, f_batch, g_batch)
+        gamma = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
+        state = State(
+            tree.axpy(-self.step_size, h, x),
+            tree.axpy(-self.lower_step_size, d.y, y),
+            tree.axpy(-gamma, d.v, z),
+            tree.axpy(self.momentum, h, tree.scale(1 - self.momentum, d.x)),
+        )
+        return state, Info(tree.norm(h), one_of_each(f_batch, g_batch))
