@@ -1,6 +1,7 @@
 """Bilevel optimization beyond strong convexity."""
 
 from unibio import problems
+from unibio.comparison import CallsToReach, Comparison, Final, Tuned, compare, tune
 from unibio.core.batches import Batch, Dataset, Full
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.noise import Noise
@@ -54,9 +55,12 @@ __all__ = [
     "Below",
     "Box",
     "Calls",
+    "CallsToReach",
+    "Comparison",
     "Dataset",
     "EpochSGD",
     "Exact",
+    "Final",
     "Full",
     "Horner",
     "HyperInfo",
@@ -80,10 +84,12 @@ __all__ = [
     "Status",
     "StocBiO",
     "Truth",
+    "Tuned",
     "UniBiO",
     "Unrolled",
     "abs_pow",
     "argmin",
+    "compare",
     "differentiable_in_z",
     "hypergradient",
     "lower_solution",
@@ -91,4 +97,5 @@ __all__ = [
     "solve",
     "spow",
     "trajectory",
+    "tune",
 ]

@@ -1,10 +1,11 @@
 """Example 2 of the paper: hyper-cleaning of a linear ℓ_p regression."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core.batches import Batch, Dataset
 from unibio.core.checks import as_real
@@ -49,3 +50,23 @@ def lp_regression(
         Dataset(pair, batch_size=len(pair[1]) if batch_size is None else batch_size) for pair in (train, validation)
     ]
     return Problem(_ValidationLoss(p), _WeightedLoss(p, c), p, f_batches=datasets[1], g_batches=datasets[0])
+
+
+class CorruptedRegression(NamedTuple):
+    """Data of a linear model, a share of whose training targets are shifted; `corrupted` says which."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    validation: tuple[np.ndarray, np.ndarray]
+    corrupted: np.ndarray
+
+
+def corrupted_regression(
+    n: int = 500, d: int = 20, *, share: float = 0.3, shift: float = 3.0, seed: int = 0
+) -> CorruptedRegression:
+    """n training samples, a random `share` of them with targets `shift` too large, and n // 2 clean ones."""
+    rng = np.random.default_rng(seed)
+    truth, features = rng.normal(size=d), rng.normal(size=(n + n // 2, d))
+    targets = features @ truth + 0.3 * rng.normal(size=n + n // 2)
+    corrupted = rng.permutation(n) < share * n
+    targets[:n][corrupted] += shift
+    return CorruptedRegression((features[:n], targets[:n]), (features[n:], targets[n:]), corrupted)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def terminal_progress(steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+def terminal_progress(steps: int, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
     """A callback that moves a rich bar on stderr, if that is a terminal and rich is installed."""
     if not sys.stderr.isatty():
         yield lambda row: None
@@ -20,11 +20,11 @@ def terminal_progress(steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compiling", total=steps)
+        task = bar.add_task(f"{title} compiling".strip(), total=steps)
 
         def move(row: dict[str, Any]) -> None:
             known = {name: row[name] for name in ("gradient_norm", "direction_norm") if name in row}
-            text = "  ".join(f"{name} {value:.3g}" for name, value in list(known.items())[:1])
-            bar.update(task, completed=row["step"], description=text)
+            text = [title, *(f"{name} {value:.3g}" for name, value in list(known.items())[:1])]
+            bar.update(task, completed=row["step"], description="  ".join(text).strip())
 
         yield move

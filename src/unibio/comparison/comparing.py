@@ -1,0 +1,185 @@
+"""Several solvers on one problem, the same seeds for each, as one tidy table."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core.problem import Problem
+from unibio.core.protocols import BilevelSolver
+from unibio.core.tree import PyTree
+from unibio.run.ensemble import run_ensemble
+from unibio.run.metrics import Metric, Truth
+from unibio.run.result import Table, write_file
+
+_KEYS = ("solver", "seed", "step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One row per solver, seed and measurement: `table["solver"]`, `["seed"]`, `["step"]`, the calls of each oracle and
+    their sum `calls`, `seconds` (the run of all seeds, divided by their number), direction_norm, finite, the metrics.
+
+    `facts` says how it was made: settings of each solver, seeds, versions.
+    """
+
+    table: Table
+    facts: dict[str, Any]
+
+    @property
+    def solvers(self) -> list[str]:
+        """Names, in the order they were given."""
+        return list(dict.fromkeys(self.table["solver"].tolist()))
+
+    def lane(self, solver: str, seed: int) -> Table:
+        """The rows of one run."""
+        rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
+        if not rows.any():
+            raise ValueError(f"no run of {solver!r} with seed {seed}; there are {self.solvers}, {self.facts['seeds']}.")
+        return {name: values[rows] for name, values in self.table.items()}
+
+    def reach(self, target: float, metric: str = "gradient_norm") -> dict[str, Table]:
+        """For each solver and seed the step, calls and seconds at the first measurement with metric ≤ target; inf if
+        there is none."""
+        found: dict[str, Table] = {}
+        for solver in self.solvers:
+            firsts = [_first(self.lane(solver, seed), metric, target) for seed in self.facts["seeds"]]
+            found[solver] = {name: np.asarray([first[name] for first in firsts]) for name in firsts[0]}
+        return found
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes comparison.csv (the same bytes for the same seeds), timings.csv and comparison.json."""
+        folder = Path(folder)
+        numbers = {name: values for name, values in self.table.items() if name != "seconds"}
+        clock = {name: self.table[name] for name in (*_KEYS, "seconds")}
+        _write_csv(folder / "comparison.csv", numbers)
+        _write_csv(folder / "timings.csv", clock)
+        text = json.dumps(self.facts, indent=2, ensure_ascii=False) + "\n"
+        write_file(folder / "comparison.json", lambda file: file.write(text.encode()))
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Comparison":
+        """Reads what `save` wrote."""
+        folder = Path(folder)
+        table = _read_csv(folder / "comparison.csv")
+        clock = _read_csv(folder / "timings.csv")
+        if len(clock["step"]) != len(table["step"]):
+            raise ValueError(f"{folder}: comparison.csv and timings.csv do not belong together.")
+        return cls(table | {"seconds": clock["seconds"]}, json.loads((folder / "comparison.json").read_text()))
+
+    def __str__(self) -> str:
+        """The last measurement of each solver, medians over the seeds."""
+        names = [name for name in self.table if name not in (*_KEYS, "finite", "grad_f", "grad_g", "hvp", "cross")]
+        lines = ["".join(["solver".ljust(12), "step".rjust(8), *(name.rjust(16) for name in names)])]
+        for solver in self.solvers:
+            ends = [{name: values[-1] for name, values in self.lane(solver, s).items()} for s in self.facts["seeds"]]
+            medians = [float(np.median([end[name] for end in ends])) for name in names]
+            lines.append("".join([solver.ljust(12), f"{ends[0]['step']:8d}", *(f"{value:16.4g}" for value in medians)]))
+        return "\n".join(lines)
+
+
+def compare(
+    problem: Problem,
+    solvers: Mapping[str, BilevelSolver],
+    x0: PyTree,
+    y0: PyTree,
+    *,
+    seeds: Iterable[int],
+    steps: int | Mapping[str, int] | None = None,
+    max_calls: int | None = None,
+    metrics: Metric | Sequence[Metric] = Truth(),
+    measurements: int = 50,
+) -> Comparison:
+    """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
+
+    Arguments:
+        steps: how many, for all or by name; or
+        max_calls: run each until its seeds have shown this many samples to the oracles, on average.
+        metrics: what to measure at the start and then `measurements` times.
+
+    Example:
+        >>> problem = problems.example3(4.0)
+        >>> solvers = {"StocBiO": StocBiO(0.5, 0.1), "SOBA": SOBA(0.5, 0.1)}
+        >>> compare(problem, solvers, 1.0, 1.0, seeds=[0], steps=20).solvers
+        ['StocBiO', 'SOBA']
+    """
+    seeds = [int(seed) for seed in seeds]
+    if not seeds or not solvers:
+        raise ValueError("compare needs at least one solver and one seed, e.g. seeds=range(8).")
+    if isinstance(steps, Mapping) and set(steps) != set(solvers):
+        raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
+    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+    pieces: list[Table] = []
+    compiling: dict[str, float] = {}
+    for name, solver in solvers.items():
+        ensemble = run_ensemble(
+            problem,
+            [solver] * len(seeds),
+            x0,
+            y0,
+            keys,
+            steps=steps[name] if isinstance(steps, Mapping) else steps,
+            max_calls=max_calls,
+            metrics=metrics,
+            measurements=measurements,
+            title=name,
+        )
+        compiling[name] = ensemble.compile_seconds
+        measured = next(iter(ensemble.table.values())).shape[1]
+        labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
+        pieces.append(labels | {column: values.reshape(-1) for column, values in ensemble.table.items()})
+    table = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    facts = {
+        "solvers": {name: repr(solver) for name, solver in solvers.items()},
+        "seeds": seeds,
+        "steps": dict(steps) if isinstance(steps, Mapping) else steps,
+        "max_calls": max_calls,
+        "compile_seconds": compiling,
+        "versions": {package: version(package) for package in ("unibio", "jax", "numpy", "equinox", "optax")},
+        "python": platform.python_version(),
+    }
+    return Comparison(table, facts)
+
+
+def _first(lane: Table, metric: str, target: float) -> dict[str, float]:
+    if metric not in lane:
+        raise ValueError(f"no metric {metric!r} was measured; there is {', '.join(lane)}.")
+    hits = np.flatnonzero(lane[metric] <= target)
+    return {name: float(lane[name][hits[0]]) if hits.size else float("inf") for name in ("step", "calls", "seconds")}
+
+
+def _write_csv(path: Path, table: Table) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*(values.tolist() for values in table.values()), strict=True))
+    write_file(path, lambda file: file.write(text.getvalue().encode()))
+
+
+def _read_csv(path: Path) -> Table:
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    columns = zip(*rows, strict=True)
+    return {name: _parsed(name, column) for name, column in zip(header, columns, strict=True)}
+
+
+def _parsed(name: str, column: tuple[str, ...]) -> np.ndarray:
+    if name == "solver":
+        return np.asarray(column)
+    if name == "finite":
+        return np.asarray([entry == "True" for entry in column])
+    try:
+        return np.asarray([int(entry) for entry in column])
+    except ValueError:
+        return np.asarray([float(entry) for entry in column])

@@ -1,0 +1,59 @@
+"""By what a setting is chosen. A criterion gives a score, smaller is better, from one setting's runs over the seeds."""
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from unibio.core import checks
+from unibio.run.result import Table
+
+Score = tuple[float, ...]
+
+
+class Criterion(Protocol):
+    """Scores arrays (seeds, measurements); scores compare entry by entry, like tuples."""
+
+    def __call__(self, table: Table) -> Score: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Final:
+    """Median over the seeds of the mean of a metric over the last `share` of the measurements; diverged is worst."""
+
+    metric: str = "gradient_norm"
+    share: float = 0.2
+
+    def __post_init__(self) -> None:
+        checks.number("share", self.share, low=0.0, high=1.0, strict=True)
+
+    def __call__(self, table: Table) -> Score:
+        values = _column(table, self.metric)
+        last = max(1, round(self.share * values.shape[1]))
+        return (float(np.median(np.mean(values[:, -last:], axis=1))),)
+
+
+@dataclasses.dataclass(frozen=True)
+class CallsToReach:
+    """Median over the seeds of the calls at the first measurement with metric ≤ target; `Final` breaks ties, so that it
+    also ranks settings that never get there."""
+
+    target: float
+    metric: str = "gradient_norm"
+
+    def __post_init__(self) -> None:
+        checks.number("target", self.target)
+
+    def __call__(self, table: Table) -> Score:
+        reached = _column(table, self.metric) <= self.target
+        calls = [
+            np.inf if not row.any() else float(c[np.argmax(row)])
+            for row, c in zip(reached, table["calls"], strict=True)
+        ]
+        return (float(np.median(calls)), *Final(self.metric)(table))
+
+
+def _column(table: Table, metric: str) -> np.ndarray:
+    if metric not in table:
+        raise ValueError(f"no metric {metric!r} was measured; there is {', '.join(table)}.")
+    return np.where(np.isfinite(table[metric]), table[metric], np.inf)

@@ -1,0 +1,119 @@
+"""The best setting of a solver on a grid, all settings and seeds in one vmapped program."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.comparison.criteria import Criterion, Final
+from unibio.core.problem import Problem
+from unibio.core.protocols import BilevelSolver
+from unibio.core.tree import PyTree
+from unibio.run.ensemble import run_ensemble
+from unibio.run.metrics import Metric, Truth
+from unibio.run.result import Table
+
+STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both levels
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The best solver; and for each setting its numbers, its score, and its runs, arrays (seeds, measurements)."""
+
+    solver: Any
+    settings: list[dict[str, float]]
+    scores: list[tuple[float, ...]]
+    tables: list[Table]
+
+    @property
+    def best(self) -> int:
+        """Which setting won."""
+        return min(range(len(self.scores)), key=lambda i: self.scores[i])
+
+
+def tune(
+    problem: Problem,
+    solver: BilevelSolver,
+    x0: PyTree,
+    y0: PyTree,
+    *,
+    seeds: Iterable[int],
+    steps: int | None = None,
+    max_calls: int | None = None,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    criterion: Criterion = Final(),
+    metrics: Metric | Sequence[Metric] = Truth(),
+    measurements: int = 20,
+    lanes: int = 256,
+) -> Tuned:
+    """Tries every combination of `grid` with every seed and keeps the one with the smallest score.
+
+    Arguments:
+        grid: values by field, dotted where it lies deeper: {"step_size": […], "lower.step_size": […]}. By default both
+            step sizes over 0.01 … 1, 25 settings for every solver.
+        criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
+        steps, max_calls: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
+    """
+    seeds = [int(seed) for seed in seeds]
+    if not seeds:
+        raise ValueError("tune needs at least one seed, e.g. seeds=range(3).")
+    grid = dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if not settings:
+        raise ValueError("the grid is empty: give every field at least one value.")
+    candidates = [_with(solver, setting) for setting in settings]
+    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+    together = max(1, lanes // len(seeds))
+    tables: list[Table] = []
+    for first in range(0, len(candidates), together):
+        group = candidates[first : first + together]
+        padded = group + [group[-1]] * (min(together, len(candidates)) - len(group))  # one shape, one program
+        ensemble = run_ensemble(
+            problem,
+            [candidate for candidate in padded for _ in seeds],
+            x0,
+            y0,
+            jnp.tile(keys, len(padded)),
+            steps=steps,
+            max_calls=max_calls,
+            metrics=metrics,
+            measurements=measurements,
+            title=f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},",
+        )
+        for i in range(len(group)):
+            rows = slice(i * len(seeds), (i + 1) * len(seeds))
+            tables.append({name: values[rows] for name, values in ensemble.table.items()})
+    scores = [criterion(table) for table in tables]
+    best = min(range(len(scores)), key=lambda i: scores[i])
+    if not np.isfinite(scores[best][-1]):
+        raise ValueError(f"every one of the {len(settings)} settings diverged; try smaller step sizes in grid=…")
+    return Tuned(candidates[best], settings, scores, tables)
+
+
+def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
+    """The names of a solver's upper and lower step size."""
+    names = {field.name for field in dataclasses.fields(solver)}  # type: ignore[arg-type]
+    return "step_size", "lower_step_size" if "lower_step_size" in names else "lower.step_size"
+
+
+def _with(solver: Any, setting: Mapping[str, float]) -> Any:
+    for name, value in setting.items():
+        solver = replaced(solver, name, value)
+    return solver
+
+
+def replaced(solver: Any, name: str, value: float) -> Any:
+    """The solver with another number in the field `name`, dotted where it lies deeper; checked as at construction."""
+    head, _, rest = name.partition(".")
+    fields = {field.name: field for field in dataclasses.fields(solver)} if isinstance(solver, eqx.Module) else {}
+    if head not in fields or fields[head].metadata.get("static", False):
+        numbers = [n for n, f in fields.items() if not f.metadata.get("static", False)]
+        raise ValueError(f"{type(solver).__name__} has no number {head!r} to tune; it has {', '.join(numbers)}.")
+    if not rest:
+        return dataclasses.replace(solver, **{head: value})
+    return dataclasses.replace(solver, **{head: replaced(getattr(solver, head), rest, value)})

@@ -1,0 +1,126 @@
+"""Many runs of one solver at once: one vmapped program over seeds and settings."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core import checks, tree
+from unibio.core.problem import Problem, prepare
+from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.tree import PyTree
+from unibio.run.loop import check_solver
+from unibio.run.metrics import Measure, Metric, as_measure
+from unibio.run.programs import Log, advance, initialise, run
+from unibio.run.progress import terminal_progress
+from unibio.run.result import Table
+
+_CAPACITY = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Ensemble:
+    """Lanes of a vmapped run, measured at the same steps.
+
+    `table` holds arrays (lanes, measurements): step, calls of each oracle and their sum, seconds (the whole run's,
+    divided by the number of lanes), direction_norm, finite, the metrics. x and y are stacked; a lane may have diverged.
+    """
+
+    x: PyTree
+    y: PyTree
+    table: Table
+    seconds: float
+    compile_seconds: float
+
+
+def run_ensemble(
+    problem: Problem,
+    solvers: Sequence[BilevelSolver],
+    x0: PyTree,
+    y0: PyTree,
+    keys: jax.Array,
+    *,
+    steps: int | None = None,
+    max_calls: int | None = None,
+    metrics: Metric | Sequence[Metric] = (),
+    measurements: int = 50,
+    title: str = "",
+) -> Ensemble:
+    """Lane i runs solvers[i], all of one structure, with keys[i], for `steps` steps or until the lanes have made
+    `max_calls` calls on average; measured at the start and then at `measurements` even distances of that."""
+    if (steps is None) == (max_calls is None):
+        raise ValueError("say how long to run: either steps=… or max_calls=…")
+    checks.whole_number("max_calls" if steps is None else "steps", max_calls if steps is None else steps, low=1)
+    goal = int(steps or max_calls or 0)
+    checks.whole_number("measurements", measurements, low=1)
+    problem, x0, y0 = prepare(problem, x0, y0)
+    solver = _stacked([check_solver(solver, tree.dtype(x0)) for solver in solvers])
+    measure = tree.cast(as_measure(metrics), tree.dtype(x0))
+    (state, calls), seconds, compiling = run(initialise_many, solver, problem, x0, y0, keys)
+    totals = np.stack([np.asarray(each, np.int64) for each in calls], axis=1)
+    lanes = len(solvers)
+    norm, finite = np.full(lanes, np.nan), np.ones(lanes, bool)
+    rows: list[Table] = []
+    step, marked = 0, 0
+
+    def look() -> float:
+        values, _, compiling = run(evaluate_many, measure, problem, state)
+        each = {name: totals[:, i] for i, name in enumerate(Calls._fields)}
+        position = {"step": np.full(lanes, step), **each, "calls": totals.sum(axis=1)}
+        clock = {"seconds": np.full(lanes, seconds / lanes), "direction_norm": norm, "finite": finite}
+        rows.append(position | clock | {name: np.asarray(value) for name, value in values.items()})
+        return compiling
+
+    def progress() -> float:
+        return float(step if steps is not None else np.mean(totals.sum(axis=1)))
+
+    compiling += look()
+    with terminal_progress(goal, title) as tell:
+        while progress() < goal:
+            marked += 1
+            mark = goal * marked / measurements
+            while progress() < mark:
+                rate = 1.0 if steps is not None else progress() / max(1, step)
+                number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, _CAPACITY))
+                number = 1 if steps is None and step == 0 else number
+                args = (solver, problem, state, keys, jnp.int32(step), jnp.int32(number))
+                (state, log), ran, compiled = run(advance_many, *args, capacity=_CAPACITY)
+                seconds, compiling, step = seconds + ran, compiling + compiled, step + number
+                log = jax.tree.map(lambda leaf, n=number: np.asarray(leaf)[:, :n], log)
+                totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
+                norm, finite = log.direction_norm[:, -1], finite & log.finite.all(axis=1)
+                tell({"step": min(goal, round(progress()))})
+            compiling += look()
+    table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+    return Ensemble(state.x, state.y, table, seconds, compiling)
+
+
+def _stacked(solvers: list[Any]) -> Any:
+    structures = {jax.tree.structure(solver) for solver in solvers}
+    if len(structures) != 1:
+        raise ValueError("the lanes of an ensemble must be one solver with different numbers, not different solvers.")
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *solvers)
+
+
+def initialise_many(solver: Any, problem: Problem, x: PyTree, y: PyTree, keys: jax.Array) -> tuple[Any, Calls]:
+    """`initialise`, one lane per solver and key."""
+    return jax.vmap(lambda solver, key: initialise(solver, problem, x, y, key))(solver, keys)
+
+
+def advance_many(
+    solver: Any, problem: Problem, state: Any, keys: jax.Array, first: jax.Array, length: jax.Array, capacity: int
+) -> tuple[Any, Log]:
+    """`advance`, one lane per solver, state and key."""
+
+    def lane(solver: Any, state: Any, key: jax.Array) -> tuple[Any, Log]:
+        return advance(solver, problem, state, key, first, length, capacity)
+
+    return jax.vmap(lane)(solver, state, keys)
+
+
+def evaluate_many(measure: Measure, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    """The metrics of every lane."""
+    return jax.vmap(lambda state: measure(problem, state))(state)

@@ -1,0 +1,345 @@
+"""The first steps of every solver against plain numpy (references.py), on the same samples, to rounding."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import references as ref
+from oracles import lp_data, lp_gradient, lp_hessian
+
+import unibio as ub
+from unibio.core import tree
+from unibio.core.problem import prepare
+
+P, C, N, D, BATCH, STEPS = 4.0, 0.1, 12, 3, 4, 3
+KEY, START = jax.random.key(3), 2**32 - 1
+TRAIN, VALIDATION, X0 = lp_data(1, N, N, D, scale=0.7)
+Y0 = np.array([0.6, -0.5, 0.4])
+SLOTS = np.arange(N).reshape(-1, BATCH)
+
+
+class Coupled(eqx.Module):
+    """f + κ·mean x_i(X_val w)_i; κ is a leaf, so that all κ share one program."""
+
+    f: eqx.Module
+    kappa: float
+
+    def __call__(self, x, y, batch):
+        return self.f(x, y, batch) + self.kappa * jnp.mean(x[batch.index] * (batch.value[0] @ y))
+
+
+PLAIN = ub.problems.lp_regression(TRAIN, VALIDATION, P, C, batch_size=BATCH)
+F, G = PLAIN.f_batches, PLAIN.g_batches
+LARGE_F, LARGE_G = (ub.Dataset(pair, 2 * BATCH) for pair in (VALIDATION, TRAIN))
+
+
+def block(sampler, key, count):
+    return np.asarray(sampler.draw(key, count, None, None))
+
+
+def one(sampler, key):
+    return block(sampler, key, 1)[0]
+
+
+def uniform(key, high):
+    return int(jax.random.randint(key, (), 0, high, jnp.int32))
+
+
+# What each solver draws in a step, from the step's key.
+
+
+def series_draws(key, terms, f=F, g=G):
+    """`terms` of the series: one Hessian fewer. Its random length too, where it has one."""
+    key_f, key_hessian, key_cross, key_length = jax.random.split(key, 4)
+    return {
+        "f": one(f, key_f),
+        "hessian": block(g, key_hessian, terms - 1),
+        "cross": one(g, key_cross),
+        "length": uniform(key_length, terms),
+    }
+
+
+def unibio_draws(key, lower_steps, terms):
+    """`terms` of the Neumann series, or None for CG, whose products share one batch."""
+    key_lower, key_hyper = jax.random.split(key)
+    key_f, key_hessian, key_cross = jax.random.split(key_hyper, 3)
+    key_terms = jax.random.split(key_hessian, 3)[0]
+    hessian = one(G, key_hessian) if terms is None else block(G, key_terms, terms - 1)
+    return {
+        "lower": block(G, key_lower, lower_steps),
+        "f": one(F, key_f),
+        "hessian": hessian,
+        "cross": one(G, key_cross),
+    }
+
+
+def stocbio_draws(key, lower_steps, terms):
+    key_lower, key_hyper = jax.random.split(key)
+    return {"lower": block(G, key_lower, lower_steps), **series_draws(key_hyper, terms)}
+
+
+def one_lower_draws(key, terms):
+    key_lower, key_hyper = jax.random.split(key)
+    return {"lower": one(G, key_lower), **series_draws(key_hyper, terms)}
+
+
+def soba_draws(key):
+    key_f, key_g = jax.random.split(key)
+    return {"f": one(F, key_f), "g": one(G, key_g)}
+
+
+def saba_draws(key):
+    key_f, key_g = jax.random.split(key)
+    return {"f": uniform(key_f, len(SLOTS)), "g": uniform(key_g, len(SLOTS))}
+
+
+def vrbo_draws(key, lower_steps, terms):
+    def both(key, f, g):
+        key_lower, key_hyper = jax.random.split(key)
+        return {"lower": one(g, key_lower), **series_draws(key_hyper, terms, f, g)}
+
+    key_large, key_small = jax.random.split(key)
+    small = [both(k, F, G) for k in jax.random.split(key_small, lower_steps + 1)]
+    return {"large": both(key_large, LARGE_F, LARGE_G), "small": small}
+
+
+def bo_rep_draws(key, lower_steps):
+    key_lower, key_f, key_g = jax.random.split(key, 3)
+    return {"lower": block(G, key_lower, lower_steps), "f": one(F, key_f), "g": one(G, key_g)}
+
+
+def amigo_draws(key, lower_steps, linear_steps):
+    key_lower, key_f, key_hessian, key_cross = jax.random.split(key, 4)
+    return {
+        "lower": block(G, key_lower, lower_steps),
+        "f": one(F, key_f),
+        "hessian": block(G, key_hessian, linear_steps),
+        "cross": one(G, key_cross),
+    }
+
+
+def f2sa_draws(key, steps):
+    key_z, key_y, key_f, key_x = jax.random.split(key, 4)
+    key_fx, key_gy, key_gz = jax.random.split(key_x, 3)
+    inner = {"z": block(G, key_z, steps), "y_g": block(G, key_y, steps), "y_f": block(F, key_f, steps)}
+    return {**inner, "x_f": one(F, key_fx), "x_y": one(G, key_gy), "x_z": one(G, key_gz)}
+
+
+class Case(NamedTuple):
+    """A solver, its reference, what a step draws, and how many batches its warm start draws."""
+
+    solver: Any
+    reference: Callable
+    draws: Callable
+    warm: int = 0
+
+
+def box(low, high):
+    def project(x):
+        inside = np.clip(x, low, high)
+        assert 0 < np.sum(inside != x) < len(x)
+        return inside
+
+    return project
+
+
+SGD_STEP = optax.sgd(1.0)
+BALLS = ub.EpochSGD(steps=8, step_size=0.3, first_epoch=2, radius=0.05)
+BALLS_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=2, radius=0.05, steps=8, p=P)
+FIXED_BALL = ub.EpochSGD(steps=10, step_size=0.3, first_epoch=2, radius=0.05, tau=2, shrink=False)
+FIXED_BALL_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=2, radius=0.05, steps=10, tau=2, shrink=False)
+REFINEMENT = ub.EpochSGD(steps=5, step_size=0.3, first_epoch=1.5, radius=0.05)
+REFINEMENT_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=1.5, radius=0.05, steps=5, p=2)
+
+
+def unibio_cases():
+    yield (
+        "UniBiO",
+        Case(
+            ub.UniBiO(0.2, 0.7, 2, BALLS, hypergradient=ub.Neumann(3, 6.0, ub.Horner(), ub.Power())),
+            partial(
+                ref.unibio,
+                warm=BALLS_REFERENCE,
+                lower=BALLS_REFERENCE,
+                estimate=partial(ref.neumann, scale=6.0),
+                eta=lambda t: 0.2,
+                beta=0.7,
+                period=2,
+            ),
+            partial(unibio_draws, lower_steps=8, terms=3),
+            warm=8,
+        ),
+    )
+    yield (
+        "UniBiO with optax",
+        Case(
+            ub.UniBiO(
+                0.9,
+                0.6,
+                2,
+                ub.SGD(2, 0.05),
+                warm_start=ub.Optax(SGD_STEP, 3, 0.04),
+                hypergradient=ub.Neumann(4, 6.0),
+                schedule=optax.exponential_decay(1.0, 1, 0.5),
+                optimiser=SGD_STEP,
+                project=ub.Box(-0.5, 0.5),
+            ),
+            partial(
+                ref.unibio,
+                warm=partial(ref.sgd, step=0.04),
+                lower=partial(ref.sgd, step=0.05),
+                estimate=partial(ref.neumann, scale=6.0),
+                eta=lambda t: 0.9 * 0.5**t,
+                beta=0.6,
+                period=2,
+                move=lambda m: m,
+                project=box(-0.5, 0.5),
+            ),
+            partial(unibio_draws, lower_steps=2, terms=4),
+            warm=3,
+        ),
+    )
+    yield (
+        "UniBiO with CG",
+        Case(
+            ub.UniBiO(0.2, 0.7, 2, FIXED_BALL, hypergradient=ub.CG(1e-14)),
+            partial(
+                ref.unibio,
+                warm=FIXED_BALL_REFERENCE,
+                lower=FIXED_BALL_REFERENCE,
+                estimate=ref.solved,
+                eta=lambda t: 0.2,
+                beta=0.7,
+                period=2,
+            ),
+            partial(unibio_draws, lower_steps=10, terms=None),
+            warm=10,
+        ),
+    )
+
+
+def baseline_cases(default):
+    """Those with a step size that defaults to the lower one, either with that default or with another number."""
+    s = 0.05 if default else 0.08
+    given = None if default else s
+    yield (
+        "StocBiO",
+        Case(
+            ub.StocBiO(0.3, 0.05, 2, 3, given),
+            partial(ref.stocbio, beta=0.3, alpha=0.05, eta=s),
+            partial(stocbio_draws, lower_steps=2, terms=4),
+        ),
+    )
+    yield (
+        "TTSA",
+        Case(
+            ub.TTSA(0.3, 0.05, 4, given, 0.5, 0.25, ub.Box(-0.5, 0.5)),
+            partial(ref.ttsa, alpha=0.3, a=0.5, beta=0.05, b=0.25, terms=4, step=s, project=box(-0.5, 0.5)),
+            partial(one_lower_draws, terms=4),
+        ),
+    )
+    yield (
+        "MA-SOBA",
+        Case(
+            ub.MASOBA(0.3, 0.05, given, 0.7), partial(ref.ma_soba, alpha=0.3, beta=0.05, gamma=s, theta=0.3), soba_draws
+        ),
+    )
+    yield (
+        "SUSTAIN",
+        Case(
+            ub.SUSTAIN(0.3, 0.05, 0.6, 0.4, 0.25, 4, given),
+            partial(ref.sustain, alpha=0.3, beta=0.05, r=0.25, eta_f=0.6, eta_g=0.4, terms=4, step=s),
+            partial(one_lower_draws, terms=4),
+        ),
+    )
+    yield (
+        "VRBO",
+        Case(
+            ub.VRBO(0.3, 0.05, 2, 2, 2, 2, given),
+            partial(ref.vrbo, alpha=0.3, beta=0.05, q=2, eta=s),
+            partial(vrbo_draws, lower_steps=2, terms=3),
+        ),
+    )
+    lower = partial(ref.epoch_sgd, step=0.05, first=3, radius=0.02, steps=3, p=2)
+    yield (
+        "BO-REP",
+        Case(
+            ub.BOREP(0.2, 0.05, given, 0.7, 2, 3, 0.02, REFINEMENT),
+            partial(ref.bo_rep, eta=0.2, beta=0.7, period=2, lower=lower, refinement=REFINEMENT_REFERENCE, nu=s),
+            partial(bo_rep_draws, lower_steps=3),
+            warm=5,
+        ),
+    )
+    yield (
+        "AmIGO",
+        Case(
+            ub.AmIGO(0.3, 0.05, given, 2, 3),
+            partial(ref.amigo, gamma=0.3, alpha=0.05, beta=s),
+            partial(amigo_draws, lower_steps=2, linear_steps=3),
+        ),
+    )
+
+
+def single_cases():
+    yield (
+        "SOBA",
+        Case(ub.SOBA(0.3, 0.05, 0.5, 0.25), partial(ref.soba, gamma=0.3, a=0.5, rho=0.05, b=0.25), soba_draws),
+    )
+    yield "SABA", Case(ub.SABA(0.3, 0.05), partial(ref.saba, gamma=0.3, rho=0.05, slots=SLOTS), saba_draws)
+    yield (
+        "F2SA",
+        Case(
+            ub.F2SA(0.3, 0.05, 1.5, 2, 0.75, 0.5),
+            partial(ref.f2sa, xi=0.3, a=0.75, gamma=0.05, c=0.5, lam=1.5),
+            partial(f2sa_draws, steps=2),
+        ),
+    )
+
+
+CASES = {
+    **dict(unibio_cases()),
+    **dict(baseline_cases(default=False)),
+    **{f"{name} by default": case for name, case in baseline_cases(default=True)},
+    **dict(single_cases()),
+}
+
+init = jax.jit(lambda solver, *args: solver.init(*args))
+step = jax.jit(lambda solver, *args: solver.step(*args))
+
+
+def test_no_solver_is_left_out():
+    assert {type(case.solver) for case in CASES.values()} == set(ub.SOLVERS.values())
+
+
+def test_the_closed_forms_are_those_of_the_full_batch_oracle():
+    exact, rows = ref.Regression(TRAIN, VALIDATION, P, C, 0.0), np.arange(N)
+    np.testing.assert_allclose(exact.hessian(X0, Y0, rows), lp_hessian(Y0, X0, TRAIN, P, C), rtol=1e-12)
+    gradient = ref.solved(exact, X0, Y0, dict.fromkeys(("f", "hessian", "cross"), rows))
+    np.testing.assert_allclose(gradient, lp_gradient(Y0, X0, TRAIN, VALIDATION, P, C), rtol=1e-11)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.3], ids=["lp", "coupled"])
+@pytest.mark.parametrize("name", CASES)
+def test_first_steps(name, kappa):
+    case = CASES[name]
+    problem = ub.Problem(Coupled(PLAIN.f, kappa), PLAIN.g, P, f_batches=F, g_batches=G)
+    problem, x, y = prepare(problem, X0, Y0)
+    solver = tree.cast(case.solver, jnp.float64)
+    key_start = jax.random.fold_in(KEY, jnp.uint32(START))
+    keys = [jax.random.fold_in(KEY, jnp.int32(t)) for t in range(STEPS)]
+    regression = ref.Regression(TRAIN, VALIDATION, P, C, kappa)
+    start = block(G, key_start, case.warm) if case.warm else None
+    expected = case.reference(regression, X0, Y0, start, [case.draws(key) for key in keys])
+    state, _ = init(solver, problem, x, y, key_start)
+    for key, wanted in zip(keys, expected, strict=True):
+        state, info = step(solver, problem, state, key)
+        np.testing.assert_allclose(info.direction_norm, np.linalg.norm(wanted.pop("d")), rtol=1e-10)
+        for variable, value in wanted.items():
+            assert np.all(np.isfinite(value))
+            np.testing.assert_allclose(getattr(state, variable), value, rtol=1e-10, err_msg=variable)
