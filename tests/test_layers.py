@@ -11,6 +11,9 @@ ALLOWED = {
     "lower": {"core", "lower"},
     "hypergradients": {"core", "lower", "hypergradients"},
     "problems": {"core", "lower", "hypergradients", "problems"},
+    "run": {"core", "lower", "hypergradients", "run"},
+    "solvers": {"core", "lower", "hypergradients", "solvers"},
+    "comparison": {"core", "run", "comparison"},
 }
 
 

@@ -193,9 +193,8 @@ def ma_soba(problem, x, y, start, samples, *, alpha, beta, gamma, theta):
     z, h = np.zeros_like(y), np.zeros_like(x)
     for s in samples:
         d_y, d_z, d_x = three_directions(problem, x, y, z, s)
-        used = h
         x, y, z, h = x - alpha * h, y - beta * d_y, z - gamma * d_z, (1 - theta) * h + theta * d_x
-        yield {"x": x, "y": y, "z": z, "h": h, "d": used}
+        yield {"x": x, "y": y, "z": z, "h": h, "d": h}
 
 
 def sustain(problem, x, y, start, samples, *, alpha, beta, r, eta_f, eta_g, terms, step):

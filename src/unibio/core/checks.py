@@ -107,7 +107,7 @@ def _leaf(name: str, leaf: Any) -> jax.Array:
         )
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}); remove it or give it entries.")
-    if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
+    if not is_traced(array) and not np.isfinite(np.asarray(array)).all():
         raise ValueError(f"{name} contains NaN or infinity; start from finite values.")
     return array
 

@@ -74,8 +74,8 @@ class Result:
     def load(cls, path: str | os.PathLike[str]) -> "Result":
         """Reads what `save` wrote; `state` is None, so it can be looked at but not resumed."""
         try:
-            with np.load(Path(path), allow_pickle=False) as file:
-                arrays = dict(file)
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
             facts = json.loads(arrays.pop("facts").tobytes())
             tables: dict[str, Table] = {"history": {}, "metrics": {}, "x": {}, "y": {}}
             for name, values in arrays.items():

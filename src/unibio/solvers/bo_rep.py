@@ -28,7 +28,7 @@ class BOREP(eqx.Module):
     """UniBiO's ancestor for strongly convex lower levels.
 
         y_0 = Epoch-SGD(g(x_0, ·)) with p = 2                                   once, the refinement
-        y ← mean of N steps of SGD with step γ on g(x_k, ·) in the ball B(y, R)     if k mod I = 0
+        y ← one epoch of Epoch-SGD: N steps of size γ in the ball B(y, R)        if k mod I = 0
         m_k = βm_{k−1} + (1−β)(∇_x f − A z_k)
         z_{k+1} = z_k − ν(H z_k − ∇_y f)                                         both at (x_k, y), z_0 = 0
         x_{k+1} = x_k − η m_k/‖m_k‖                                              no move where m_k = 0
@@ -39,6 +39,8 @@ class BOREP(eqx.Module):
     | γ, N, R | `lower_step_size`, `lower_steps`, `radius` |
     | ν | `linear_step_size` (by default γ) |
     | Epoch-SGD | `refinement` |
+
+    One batch of f serves both of its gradients, one of g serves H and A.
 
     Reference: Algorithms 1 and 2 of Hao, Gong, Liu, Bilevel Optimization under Unbounded Smoothness: A New Algorithm
     and Convergence Analysis (ICLR 2024). Different here: z_0 = 0, where the authors' code draws it at random; that code

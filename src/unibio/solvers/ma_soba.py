@@ -30,6 +30,8 @@ class MASOBA(eqx.Module):
         z_{k+1} = z_k − γ(H z_k − ∇_y f)
         h_{k+1} = (1−θ) h_k + θ(∇_x f − A z_k)             all at (x_k, y_k, z_k); z_0 = 0, h_0 = 0
 
+    Step 0 does not move x. `direction_norm` is ‖h_{k+1}‖, the newest average.
+
     | symbol | field |
     |---|---|
     | α, β, γ, 1−θ | `step_size`, `lower_step_size`, `linear_step_size` (by default β), `momentum` |
@@ -62,4 +64,4 @@ class MASOBA(eqx.Module):
             tree.axpy(-gamma, d.v, z),
             tree.axpy(self.momentum, h, tree.scale(1 - self.momentum, d.x)),
         )
-        return state, Info(tree.norm(h), one_of_each(f_batch, g_batch))
+        return state, Info(tree.norm(state.h), one_of_each(f_batch, g_batch))

@@ -40,7 +40,8 @@ class TTSA(eqx.Module):
     | P | `project` |
 
     Reference: Algorithm 1 of Hong, Wai, Wang, Yang, A Two-Timescale Stochastic Algorithm Framework for Bilevel
-    Optimization (SIAM J. Optimization, 2023). Different here: N is fixed, where the paper lets it grow with log k.
+    Optimization (SIAM J. Optimization, 2023). Different here: N is fixed, where the paper lets it grow with log k; the
+    steps decay with k, where its theorem for nonconvex Φ has constants of the same powers of the horizon.
     """
 
     step_size: float = eqx.field(converter=checks.as_real)

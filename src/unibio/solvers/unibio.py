@@ -46,8 +46,9 @@ class UniBiO(eqx.Module):
     | m/‖m‖ | replaced by `optimiser`, an optax transformation fed with m_t: x_{t+1} = P(x_t + η·s(t)·update) |
 
     Reference: Algorithm 2 of Bilevel Optimization with Lower-Level Uniform Convexity (ICLR 2026). Different here:
-    m_0 is the first estimate, where the paper starts at 0 (the first step is the same, later ones are less biased to
-    it); the series is summed in Horner's order and as D H (see docs/paper_vs_us.md).
+    m_0 is the first estimate, where the paper starts at 0 (with normalised steps the first is the same, and later ones
+    forget it sooner); steps count from 0, so that y is refreshed once more right after the warm start; the series
+    is summed in Horner's order and as D H (see docs/paper_vs_us.md).
     """
 
     step_size: float = eqx.field(converter=checks.as_real)

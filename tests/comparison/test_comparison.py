@@ -1,0 +1,149 @@
+"""compare and tune: the same as single runs, tidy tables, files that come back."""
+
+import jax
+import numpy as np
+import pytest
+
+import unibio as ub
+from unibio.comparison.tuning import STEP_SIZES, replaced, step_size_fields
+
+LP = ub.problems.PROBLEMS["lp_regression"](n=40, d=4, batch_size=8)
+QUADRATIC = ub.problems.PROBLEMS["quadratic"]()
+
+
+def norm_of_x(problem, state):
+    return {"size": jax.numpy.sum(state.x**2)}
+
+
+SOLVERS = {"SOBA": ub.SOBA(10.0, 0.01), "TTSA": ub.TTSA(10.0, 0.01, terms=4)}
+
+
+@pytest.fixture(scope="module")
+def contest():
+    return ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+
+
+def test_seeds_equal_single_runs(contest):
+    for name, solver in SOLVERS.items():
+        for seed in (3, 5):
+            lane = contest.lane(name, seed)
+            single = ub.solve(
+                LP.problem, solver, LP.x, LP.y, steps=20, key=jax.random.key(seed), metrics=norm_of_x, every=5
+            )
+            assert lane["step"].tolist() == [0, 5, 10, 15, 20]
+            np.testing.assert_allclose(lane["size"], single.metrics["size"], rtol=1e-11)
+            for column in ("grad_f", "grad_g", "hvp", "cross", "calls"):
+                np.testing.assert_array_equal(lane[column], single.metrics[column])
+
+
+def test_the_table_is_tidy(contest):
+    lengths = {len(values) for values in contest.table.values()}
+    assert lengths == {2 * 2 * 5}
+    assert contest.solvers == ["SOBA", "TTSA"]
+    assert "SOBA" in str(contest)
+    with pytest.raises(ValueError, match="no run of 'UniBiO'"):
+        contest.lane("UniBiO", 3)
+
+
+def test_reach(contest):
+    lane = contest.lane("SOBA", 3)
+    target = lane["size"][2]
+    reached = contest.reach(-1.0, "size")
+    assert np.isinf(reached["SOBA"]["calls"]).all()
+    at_once = contest.reach(0.0, "size")["SOBA"]  # x starts at 0
+    assert at_once["calls"].tolist() == [0.0, 0.0]
+    assert target > 0
+    with pytest.raises(ValueError, match="no metric 'phi' was measured"):
+        contest.reach(1.0, "phi")
+
+
+def test_files_come_back_and_repeat(contest, tmp_path):
+    folder = contest.save(tmp_path / "a")
+    again = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+    again.save(tmp_path / "b")
+    assert (folder / "comparison.csv").read_bytes() == (tmp_path / "b" / "comparison.csv").read_bytes()
+    loaded = ub.Comparison.load(folder)
+    assert loaded.facts == contest.facts
+    for name, values in contest.table.items():
+        np.testing.assert_array_equal(loaded.table[name], values)
+        assert loaded.table[name].dtype.kind == values.dtype.kind
+    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.json", "timings.csv"]
+    assert "seconds" not in (folder / "comparison.csv").read_text().splitlines()[0]
+
+
+def test_a_budget_of_calls():
+    contest = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[0, 1], max_calls=2000, metrics=norm_of_x, measurements=5)
+    for name in SOLVERS:
+        calls = np.asarray([contest.lane(name, seed)["calls"] for seed in (0, 1)]).mean(axis=0)
+        assert calls[-1] >= 2000
+        assert calls[-1] < 2000 + 2 * 8 * 8  # one step too many at most
+        assert len(calls) == 6
+
+
+def test_steps_by_name():
+    steps = {"SOBA": 4, "TTSA": 6}
+    contest = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
+    assert contest.lane("SOBA", 0)["step"].tolist() == [0, 2, 4]
+    assert contest.lane("TTSA", 0)["step"].tolist() == [0, 3, 6]
+
+
+def test_tune_finds_the_best_of_a_grid():
+    """On the quadratic the upper step with the smallest gradient after 30 steps, found by separate runs."""
+    grid = {"step_size": [0.01, 0.3, 1.0, 1e6], "lower_step_size": [0.4]}
+    tuned = ub.tune(*QUADRATIC[:1], ub.AmIGO(1.0, 1.0), *QUADRATIC[1:], seeds=[0], steps=30, grid=grid, measurements=5)
+    ends = []
+    for size in grid["step_size"][:3]:
+        solver = ub.AmIGO(size, 0.4)
+        result = ub.solve(
+            *QUADRATIC[:1], solver, *QUADRATIC[1:], steps=30, key=jax.random.key(0), metrics=ub.Truth(), every=30
+        )
+        ends.append(result.metrics["gradient_norm"][-1])
+    np.testing.assert_allclose([score[0] for score in tuned.scores[:3]], ends, rtol=1e-6)
+    assert tuned.scores[3] == (np.inf,)
+    assert tuned.best == int(np.argmin(ends))
+    assert tuned.solver.step_size == grid["step_size"][tuned.best]
+    assert tuned.solver.lower_step_size == 0.4
+
+
+def test_tuning_in_turns_changes_nothing():
+    options = {"seeds": [0, 1], "steps": 10, "metrics": norm_of_x, "criterion": ub.Final("size"), "measurements": 2}
+    grid = {"step_size": [0.1, 1.0, 10.0], "lower_step_size": [0.001, 0.01]}
+    results = [ub.tune(*LP[:1], ub.SOBA(1.0, 1.0), *LP[1:], grid=grid, lanes=lanes, **options) for lanes in (1, 8, 100)]
+    for other in results[1:]:
+        np.testing.assert_allclose(other.scores, results[0].scores, rtol=1e-10)
+
+
+def test_the_default_grid_has_one_size_for_every_solver():
+    made = [cls(1.0) if name == "UniBiO" else cls(1.0, 1.0) for name, cls in ub.SOLVERS.items()]
+    for solver in made:
+        upper, lower = step_size_fields(solver)
+        changed = replaced(replaced(solver, upper, 0.25), lower, 0.125)
+        assert changed.step_size == 0.25
+        assert (changed.lower.step_size if "." in lower else changed.lower_step_size) == 0.125
+    assert (min(STEP_SIZES), max(STEP_SIZES)) == (0.01, 1.0)
+
+
+def test_criteria():
+    table = {
+        "gradient_norm": np.asarray([[4.0, 2.0, 1.0, 1.0, 1.0], [4.0, 3.0, 3.0, np.nan, np.nan]]),
+        "calls": np.asarray([[0, 10, 20, 30, 40]] * 2),
+    }
+    assert ub.Final(share=0.4)(table) == (np.inf,)
+    assert ub.Final(share=0.4)({name: values[:1] for name, values in table.items()}) == (1.0,)
+    assert ub.CallsToReach(2.5)(table)[0] == np.inf
+    assert ub.CallsToReach(3.0)(table)[0] == 10.0
+    with pytest.raises(ValueError, match="no metric 'phi' was measured"):
+        ub.Final("phi")(table)
+
+
+def test_everything_diverged():
+    with pytest.raises(ValueError, match=r"every one of the 1 settings diverged.*smaller"):
+        ub.tune(
+            *QUADRATIC[:1],
+            ub.AmIGO(1.0, 1.0),
+            *QUADRATIC[1:],
+            seeds=[0],
+            steps=30,
+            grid={"step_size": [1e6]},
+            measurements=5,
+        )
