@@ -71,7 +71,7 @@ def quadratic(target=TARGET):
 
 
 def _sum_upper(x, y, batch):
-    return jnp.mean(jnp.sum((y - batch.value) ** 2, axis=1)) / 2 + jnp.sum(x**2) / 20
+    return jnp.mean(jnp.sum((y[None] - batch.value) ** 2, axis=1)) / 2 + jnp.sum(x**2) / 20
 
 
 def _sum_lower(x, y, batch):

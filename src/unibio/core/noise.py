@@ -56,7 +56,8 @@ class Noise(eqx.Module):
                 checks.number(f"Noise({name}=…)", value, low=0.0, remedy="It is a variance.")
 
     def draw(self, key: jax.Array, count: int, x: PyTree, y: PyTree) -> Perturbation:
-        key_yg, key_xf, key_zf, key_cross, key_hess = jax.random.split(key, 5)
+        # fold_in instead of split: what is None, or drawn and never looked at, costs nothing.
+        key_yg, key_xf, key_zf, key_cross, key_hess = (jax.random.fold_in(key, i) for i in range(5))
         dx, dy, dtype = tree.size(x), tree.size(y), tree.dtype(x)
         return Perturbation(
             _tree_noise(key_yg, self.grad_y_g, count, y),

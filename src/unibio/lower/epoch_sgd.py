@@ -1,5 +1,6 @@
 """Epoch-SGD with shrinking balls, Algorithm 1 of the paper."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,11 +14,11 @@ from unibio.core.tree import PyTree
 
 
 class Schedule(NamedTuple):
-    """For each step: γ_k, D_k, T_k, whether it ends its epoch, whether it is taken at all; and how many are."""
+    """For each step: γ_k, D_k, 1/T_k, whether it ends its epoch, whether it is taken at all; and how many are."""
 
     step_size: jax.Array
     radius: jax.Array
-    length: jax.Array
+    weight: jax.Array
     last: jax.Array
     taken: jax.Array
     total: jax.Array
@@ -74,59 +75,59 @@ class EpochSGD(eqx.Module):
         """Every step's numbers, as arrays of length T; p may be traced."""
         dtype = jnp.result_type(self.step_size, float) if p is None else jnp.result_type(p, float)
         tau = self.tau if self.tau is not None else 2 * (order(p) - 1) / p
-        # τ ≥ 1 and T_1 ≥ 1: k epochs take at least 2^k − 1 steps.
-        k = jnp.arange((self.steps + 1).bit_length() - 1, dtype=dtype)
-        real = self.first_epoch * jnp.exp2(jnp.asarray(tau, dtype) * k)
-        slack = jnp.maximum(1e-9, 8 * jnp.finfo(dtype).eps * real)  # an exact integer must not be rounded down
-        sums = jnp.cumsum(real)
-        runs = sums <= self.steps + slack
-        epochs = jnp.sum(runs, dtype=jnp.int32)
-        if self.spend:
-            real = real * (self.steps / sums[epochs - 1])
-        lengths = jnp.where(runs, jnp.floor(real + slack), 0).astype(jnp.int32)
-        ends = jnp.cumsum(lengths)
-        if self.spend:
-            is_last = jnp.arange(k.size, dtype=jnp.int32) == epochs - 1
-            lengths = lengths + jnp.where(is_last, self.steps - ends[epochs - 1], 0)
-            ends = jnp.where(is_last, self.steps, ends)
-        step_sizes = self.step_size / jnp.exp2(k)
-        radii = jnp.full_like(k, self.radius) if not self.shrink else self.radius / jnp.exp2(k / order(p))
-        if self.largest_radius is not None:
-            radii = jnp.minimum(radii, self.largest_radius)
+        first, tau, most = (jnp.asarray(value, dtype) for value in (self.first_epoch, tau, self.steps))
+        eps = jnp.finfo(dtype).eps
+        # τ ≥ 1 and T_1 ≥ 1: k epochs take at least 2^k − 1 steps. An exact integer must not be rounded down.
+        real = [first * jnp.exp2(tau * k) for k in range((self.steps + 1).bit_length() - 1)]
+        slack = [jnp.maximum(1e-9, 8 * eps * length) for length in real]
+        sums = list(itertools.accumulate(real))
+        runs = [total <= most + extra for total, extra in zip(sums, slack, strict=True)]
+        stretch = most / sum(jnp.where(r, length, 0.0) for r, length in zip(runs, real, strict=True))
 
         step = jnp.arange(self.steps, dtype=jnp.int32)
-        member = jnp.sum(step[:, None] >= ends[None, :], axis=1, dtype=jnp.int32)
-        member = jnp.minimum(member, epochs - 1)
-        total = ends[epochs - 1]
-        return Schedule(
-            step_sizes[member],
-            radii[member],
-            lengths[member].astype(dtype),
-            step + 1 == ends[member],
-            step < total,
-            total,
-        )
+        start = jnp.int32(0)
+        zero, no = jnp.zeros(self.steps, dtype), jnp.zeros(self.steps, bool)
+        out = Schedule(zero, zero, zero, no, no, start)
+        for k, length in enumerate(real):  # a few comparisons each; under vmap, indexing by epoch would be slow
+            length = length * stretch if self.spend else length
+            end = start + jnp.where(runs[k], jnp.floor(length + slack[k]), 0.0).astype(jnp.int32)
+            if self.spend:
+                goes_on = runs[k + 1] if k + 1 < len(runs) else False
+                end = jnp.where(runs[k] & ~jnp.asarray(goes_on), self.steps, end)
+            here = (start <= step) & (step < end)
+            out = Schedule(
+                jnp.where(here, self.step_size / 2.0**k, out.step_size),
+                jnp.where(here, self._radius(k, p), out.radius),
+                jnp.where(here, 1 / jnp.maximum(end - start, 1).astype(dtype), out.weight),
+                out.last | (here & (step + 1 == end)),
+                out.taken | here,
+                end,
+            )
+            start = end
+        return out
+
+    def _radius(self, k: int, p: Any) -> Any:
+        """D_k of epoch k + 1."""
+        radius = self.radius / jnp.exp2(k / order(p)) if self.shrink else self.radius
+        return radius if self.largest_radius is None else jnp.minimum(radius, self.largest_radius)
 
     def __call__(
         self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
     ) -> tuple[PyTree, jax.Array]:
         schedule = tree.cast(self.schedule(p), tree.dtype(y))
 
-        def advance(carry: Any, numbers: Schedule, realisation: Any) -> Any:
-            w, centre, total = carry
-            total = tree.add(total, w)
-            w = tree.axpy(-numbers.step_size, gradient(w, realisation), w)
-            w = _into_ball(w, centre, numbers.radius)
-            mean = tree.scale(1 / numbers.length, total)
+        def step(carry: Any, inputs: Any) -> Any:
+            w, centre, mean = carry
+            numbers, realisation = inputs
+            # Beyond the last epoch γ = 0 and nothing moves; the cond only saves the gradients.
+            slope = jax.lax.cond(numbers.taken, gradient, lambda w, _: tree.zeros_like(w), w, realisation)
+            mean = tree.axpy(numbers.weight, w, mean)
+            w = _into_ball(tree.axpy(-numbers.step_size, slope, w), centre, numbers.radius)
             return (
                 tree.where(numbers.last, mean, w),
                 tree.where(numbers.last, mean, centre),
-                tree.where(numbers.last, tree.zeros_like(total), total),
-            )
-
-        def step(carry: Any, inputs: Any) -> Any:
-            numbers, realisation = inputs
-            return jax.lax.cond(numbers.taken, advance, lambda carry, *_: carry, carry, numbers, realisation), None
+                tree.where(numbers.last, tree.zeros_like(mean), mean),
+            ), None
 
         each = schedule._replace(total=None)
         carry, _ = jax.lax.scan(step, (y, y, tree.zeros_like(y)), (each, draw(self.steps)), length=self.steps)
