@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from unibio.core import oracle
+from unibio.core import oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, LowerSolver, count
 from unibio.core.tree import PyTree
@@ -22,6 +22,7 @@ def refresh(
     def draw(number: int) -> Any:
         return problem.g_batches.draw(key, number, x, y)
 
-    y_new, steps = lower(gradient, draw, y, problem.p if p is None else p)
+    order = problem.p if p is None else jnp.asarray(p, tree.dtype(y))
+    y_new, steps = lower(gradient, draw, y, order)
     samples = oracle.samples(problem.g_batch(key, x, y))
     return y_new, jax.tree.map(jnp.int32, Calls(grad_g=count(steps, samples)))
