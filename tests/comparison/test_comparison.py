@@ -87,6 +87,12 @@ def test_steps_by_name():
     assert contest.lane("TTSA", 0)["step"].tolist() == [0, 3, 6]
 
 
+def test_more_measurements_than_steps_measures_every_step():
+    solvers = {"SOBA": SOLVERS["SOBA"]}
+    contest = ub.compare(*LP[:1], solvers, *LP[1:], seeds=[3, 5], steps=3, metrics=norm_of_x, measurements=50)
+    assert contest.lane("SOBA", 3)["step"].tolist() == [0, 1, 2, 3]
+
+
 def test_tune_finds_the_best_of_a_grid():
     """On the quadratic the upper step with the smallest gradient after 30 steps, found by separate runs."""
     grid = {"step_size": [0.01, 0.3, 1.0, 1e6], "lower_step_size": [0.4]}

@@ -153,6 +153,21 @@ def test_a_real_divergence():
     np.testing.assert_array_equal(result.x, shorter.x)
 
 
+def test_a_warm_start_that_diverges():
+    solver = ub.UniBiO(0.1, warm_start=ub.SGD(2000, 10.0), hypergradient=ub.CG())
+    result = run(steps=5, solver=solver)
+    assert result.status == "diverged"
+    assert result.steps == 0
+    assert "warm start" in result.message
+    np.testing.assert_array_equal(result.y, SETTING.y)
+
+
+def test_another_number_of_steps_is_the_same_program():
+    run(steps=3)
+    assert run(steps=9).compile_seconds < 0.01
+    assert run(steps=9, chunk=2).compile_seconds < 0.01
+
+
 def test_a_bad_hypergradient_is_told():
     problem = ub.problems.example3(4.0)
     too_small = ub.UniBiO(0.01, hypergradient=ub.Neumann(terms=4, scale=0.1), lower=ub.SGD(1))

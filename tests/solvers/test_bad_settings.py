@@ -87,6 +87,8 @@ WRONG_KIND = {
     "optimiser": (lambda: ub.UniBiO(0.1, optimiser="adam"), r"optimiser must be an optax transformation"),
     "optax": (lambda: ub.Optax(optax.adam), r"optimiser must be an optax transformation"),
     "metric": (lambda: solve(ub.SOBA(0.1, 0.1), metrics=3), r"a metric must be a function"),
+    "stop": (lambda: solve(ub.SOBA(0.1, 0.1), stop=ub.MaxCalls), r"stop must be Below"),
+    "callback": (lambda: solve(ub.SOBA(0.1, 0.1), callbacks=["print"]), r"callbacks must be functions"),
     "key": (lambda: solve(ub.SOBA(0.1, 0.1), key=3), r"key must be one random key"),
     "period": (lambda: ub.UniBiO(0.1, period=2.0), r"period must be an int"),
     "no step": (lambda: ub.SOBA(None, 0.1), r"SOBA\(step_size=…\) must be one real number"),

@@ -64,7 +64,7 @@ def run_ensemble(
     lanes = len(solvers)
     norm, finite = np.full(lanes, np.nan), np.ones(lanes, bool)
     rows: list[Table] = []
-    step, marked = 0, 0
+    step = 0
 
     def look() -> float:
         values, _, compiling = run(evaluate_many, measure, problem, state)
@@ -80,8 +80,7 @@ def run_ensemble(
     compiling += look()
     with terminal_progress(goal, title) as tell:
         while progress() < goal:
-            marked += 1
-            mark = goal * marked / measurements
+            mark = goal * (int(progress() * measurements / goal) + 1) / measurements  # the next one not passed yet
             while progress() < mark:
                 rate = 1.0 if steps is not None else progress() / max(1, step)
                 number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, _CAPACITY))

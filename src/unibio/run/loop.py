@@ -19,7 +19,7 @@ from unibio.run.result import Outcome, Result, Table, check_steps
 from unibio.run.stopping import MaxCalls, Stop
 
 _MESSAGES = {int(item._value): describe(item) for item in Status._name_to_item.values()}  # type: ignore[arg-type]
-_CAPACITY = 1024  # most steps in one stretch
+_CAPACITY = 1024  # most steps in one stretch; fixed, so that another number of steps is the same program
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
 
 
@@ -34,7 +34,7 @@ def solve(
     metrics: Metric | Sequence[Metric] = (),
     every: int | None = None,
     stop: Stop | Sequence[Stop] = (),
-    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
+    callbacks: Callable[[dict[str, Any]], None] | Sequence[Callable[[dict[str, Any]], None]] = (),
     chunk: int | None = None,
     resume: Result | None = None,
 ) -> Result:
@@ -61,18 +61,22 @@ def solve(
     problem, x0, y0 = prepare(problem, x0, y0)
     solver = check_solver(solver, tree.dtype(x0))
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    rules = tuple(stop) if isinstance(stop, (list, tuple)) else (stop,)
+    rules: tuple[Any, ...] = _several("stop", stop, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    tellers = _several("callbacks", callbacks, "functions of one dictionary")
     for name, value in (("every", every), ("chunk", chunk)):
         if value is not None:
             checks.whole_number(name, value, low=1)
     every = max(1, steps // 100) if every is None else every
-    record = _Record(x0, y0, resume)
+    record = _Record(resume)
     if resume is None:
         (state, calls), seconds, compiling = run(initialise, solver, problem, x0, y0, key)
         record.start(calls, seconds, compiling)
+        if not bool(tree.all_finite((state.x, state.y))):
+            reason = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
+            return record.result(x0, y0, None, Outcome.diverged, reason)
     else:
         state = _state_of(resume, steps)
-    capacity = min(_CAPACITY, max(1, steps)) if chunk is None else chunk
+    capacity = max(_CAPACITY, chunk or 0)
     has_metrics = bool(measure.metrics)
 
     def look(state: Any) -> None:
@@ -81,7 +85,7 @@ def solve(
             record.measured(values, compiling)
 
     with contextlib.ExitStack() as stack:
-        tell = [*callbacks, stack.enter_context(terminal_progress(steps))]
+        tell = [*tellers, stack.enter_context(terminal_progress(steps))]
         look(state)
         ended = _asked_to_stop(rules, problem, state, record)
         length = 1 if chunk is None else chunk
@@ -111,7 +115,16 @@ def solve(
             if chunk is None:
                 length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(seconds, 1e-9))))
     outcome, reason = ended or (Outcome.finished, f"{steps} steps")
-    return record.result(state, outcome, reason)
+    return record.result(state.x, state.y, state, outcome, reason)
+
+
+def _several(name: str, value: Any, choices: str) -> tuple[Any, ...]:
+    """One callable, or several."""
+    several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    for one in several:
+        if isinstance(one, type) or not callable(one):
+            raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
+    return several
 
 
 def check_solver(solver: Any, dtype: jnp.dtype) -> Any:
@@ -150,7 +163,7 @@ def _asked_to_stop(
 class _Record:
     """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow."""
 
-    def __init__(self, x0: PyTree, y0: PyTree, resume: Result | None) -> None:
+    def __init__(self, resume: Result | None) -> None:
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
@@ -221,11 +234,11 @@ class _Record:
             self.calls = totals[-1]
             self.direction_norm = float(np.asarray(log.direction_norm)[-1])
 
-    def result(self, state: Any, outcome: Outcome, reason: str) -> Result:
+    def result(self, x: PyTree, y: PyTree, state: Any, outcome: Outcome, reason: str) -> Result:
         notes = [f"{count} of {self.step} steps: {message}" for message, count in self.problems.items()]
         return Result(
-            state.x,
-            state.y,
+            x,
+            y,
             outcome,
             "; ".join([reason, *notes]),
             self.step,
