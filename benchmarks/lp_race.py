@@ -1,9 +1,9 @@
 """Every solver on ℓ_4 regression hyper-cleaning: oracle calls and seconds until the hypergradient is small.
 
-    python benchmarks/lp_race.py [SOLVER …] [--calls 1000000] [--out FOLDER]
+    python benchmarks/lp_race.py [SOLVER …] [--calls 400000] [--out FOLDER]
 
 n = 2,000 training samples of which 30 % are corrupted, d = 50, minibatches of 64, everybody starts at (0, y*(0)). Every
-solver is tuned over 25 pairs of step sizes on two seeds, with the same budget of calls, and then run with 8 others.
+solver is tuned over 25 pairs of step sizes on four seeds, with the same budget of calls, and then run with 8 others.
 
 Two goals, because the first can be gamed: pushing the logits x far out makes σ'(x), and with it ∇Φ, vanish anywhere.
   A  ‖∇Φ(x)‖ ≤ 1e-2 of its start, at a point where Φ is below its start
@@ -22,46 +22,42 @@ import optax
 import unibio as ub
 
 jax.config.update("jax_enable_x64", True)
-TUNING, SEEDS = [100, 101], range(8)
-UPPER, NORMALISED, ADAM = (300.0, 1e3, 3e3, 1e4, 3e4), (0.1, 0.3, 1.0, 3.0, 10.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+TUNING, SEEDS = [100, 101, 102, 103], range(8)
+UPPER, NORMALISED, ADAM_STEPS = (300.0, 1e3, 3e3, 1e4, 3e4), (0.1, 0.3, 1.0, 3.0, 10.0), (0.03, 0.1, 0.3, 1.0, 3.0)
 LOWER = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-BEST_OF_ADAM = optax.adam(1.0)
-
-
-def fade(t):
-    return 1 / (1 + t / 300)
+ADAM = optax.adam(1.0)
 
 
 def contestants():
-    """Name → (solver, upper step sizes). What is not tuned is the solver's default or fits the data."""
+    """Name → (solver, upper step sizes). What is not tuned is what the paper used for hyper-cleaning: 3 terms of the
+    series (random for TTSA and SUSTAIN), for UniBiO 3 lower steps every 2; where it is silent, the defaults."""
+    three = ub.EpochSGD(steps=3, first_epoch=3)
     practical = ub.UniBiO(
         1.0,
         momentum=0.0,
-        period=4,
-        lower=ub.SGD(4),
-        hypergradient=ub.CG(rtol=1e-3, max_steps=4, preconditioner=ub.Identity()),
-        optimiser=BEST_OF_ADAM,
-        schedule=fade,
+        lower=ub.SGD(3),
+        hypergradient=ub.Neumann(terms=3, scale=100.0, preconditioner=ub.Identity()),
+        optimiser=ADAM,
     )
     return {
-        "UniBiO (paper)": (ub.UniBiO(1.0, period=10), NORMALISED),
-        "UniBiO (practical)": (practical, ADAM),
-        "StocBiO": (ub.StocBiO(1, 1), UPPER),
-        "TTSA": (ub.TTSA(1, 1), UPPER),
+        "UniBiO (paper)": (ub.UniBiO(1.0, lower=three, hypergradient=ub.Neumann(terms=3)), NORMALISED),
+        "UniBiO (practical)": (practical, ADAM_STEPS),
+        "StocBiO": (ub.StocBiO(1, 1, terms=3), UPPER),
+        "TTSA": (ub.TTSA(1, 1, terms=3), UPPER),
         "SOBA": (ub.SOBA(1, 1, upper_decay=0, lower_decay=0), UPPER),
         "SABA": (ub.SABA(1, 1), UPPER),
         "MA-SOBA": (ub.MASOBA(1, 1), UPPER),
-        "SUSTAIN": (ub.SUSTAIN(1, 1), UPPER),
-        "VRBO": (ub.VRBO(1, 1, checkpoint_batches=15), UPPER),
-        "BO-REP": (ub.BOREP(1, 1, lower_steps=10, period=5), NORMALISED),
-        "AmIGO": (ub.AmIGO(1, 1), UPPER),
-        "F2SA": (ub.F2SA(1, 1, multiplier=10), UPPER),
+        "SUSTAIN": (ub.SUSTAIN(1, 1, terms=3), UPPER),
+        "VRBO": (ub.VRBO(1, 1, terms=3), UPPER),
+        "BO-REP": (ub.BOREP(1, 1), NORMALISED),
+        "AmIGO": (ub.AmIGO(1, 1, lower_steps=3, linear_steps=3), UPPER),
+        "F2SA": (ub.F2SA(1, 1, multiplier=10, lower_steps=3), UPPER),
     }
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """Calls until `ratio` of the column made by `column(table)` is at most `target`."""
+    """Calls until `column(table)` is at most `target`."""
 
     name: str
     target: float
@@ -80,11 +76,11 @@ class Goal:
 
 def least_phi(problem, x, y):
     """min Φ by 400 steps of Adam on all data."""
-    state, best = BEST_OF_ADAM.init(x), np.inf
+    state, best = ADAM.init(x), np.inf
     for step in range(400):
         y = ub.lower_solution(problem, x, y)
         gradient, _ = ub.hypergradient(problem, x, y)
-        update, state = BEST_OF_ADAM.update(gradient, state)
+        update, state = ADAM.update(gradient, state)
         x = x + 0.2 * update * (0.99**step)
         best = min(best, float(problem.f(x, y, problem.f_batches.rows(0, problem.f_batches.n))))
     return best, y
@@ -93,7 +89,7 @@ def least_phi(problem, x, y):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("solvers", nargs="*")
-    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--calls", type=int, default=400_000)
     parser.add_argument("--out", default="lp_race")
     options = parser.parse_args()
     data = ub.problems.corrupted_regression(2000, 50)

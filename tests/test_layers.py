@@ -12,6 +12,7 @@ ALLOWED = {
     "hypergradients": {"core", "lower", "hypergradients"},
     "problems": {"core", "lower", "hypergradients", "problems"},
     "run": {"core", "lower", "hypergradients", "run"},
+    "theory": {"core", "lower", "hypergradients", "theory"},
     "solvers": {"core", "lower", "hypergradients", "solvers"},
     "comparison": {"core", "run", "comparison"},
 }

@@ -1,6 +1,6 @@
 """Bilevel optimization beyond strong convexity."""
 
-from unibio import problems
+from unibio import problems, theory
 from unibio.comparison import CallsToReach, Comparison, Final, Tuned, compare, tune
 from unibio.core.batches import Batch, Dataset, Full
 from unibio.core.coordinates import abs_pow, spow
@@ -96,6 +96,7 @@ __all__ = [
     "problems",
     "solve",
     "spow",
+    "theory",
     "trajectory",
     "tune",
 ]

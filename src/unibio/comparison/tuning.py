@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from unibio.comparison.criteria import Criterion, Final
 from unibio.core.problem import Problem
@@ -90,7 +89,7 @@ def tune(
             tables.append({name: values[rows] for name, values in ensemble.table.items()})
     scores = [criterion(table) for table in tables]
     best = min(range(len(scores)), key=lambda i: scores[i])
-    if not np.isfinite(scores[best][-1]):
+    if not any(table["finite"][:, -1].any() for table in tables):
         raise ValueError(f"every one of the {len(settings)} settings diverged; try smaller step sizes in grid=…")
     return Tuned(candidates[best], settings, scores, tables)
 

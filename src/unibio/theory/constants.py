@@ -1,0 +1,155 @@
+"""The constants of the paper's assumptions, what follows from them, and those of its examples."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from unibio.core import checks
+from unibio.theory.moduli import holder_constant, modulus, monotonicity, smoothness
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """Assumptions (i)–(vi) on g, (i)–(iv) on f, and the noise.
+
+    | field | meaning |
+    |---|---|
+    | p, mu, m | order and modulus of uniform convexity; modulus of monotonicity (2μ/p if left out) |
+    | mu_J, C | smallest singular value and norm of the generalised Hessian d∇_y g/dz |
+    | L0, L1 | ‖∇²_yy g‖ ≤ L0 + L1‖∇_y g‖ |
+    | l_g1, l_g2 | ∇_y g is l_g1-Lipschitz in x; ∇²_xy g and d∇_y g/dz are l_g2-Lipschitz |
+    | l_f0, l_f1 | ‖df/dz‖ ≤ l_f0; ∇_x f and df/dz are l_f1-Lipschitz |
+    | sigma_f, sigma_g1, sigma_g2 | noise of ∇_x f and df/dz; of ∇_y g (light tail); of ∇²_xy g and d∇_y g/dz |
+    | delta_phi | Φ(x_0) − inf Φ |
+
+    μ, m and μ_J are three different numbers; the paper writes μ for all.
+    """
+
+    p: float
+    mu: float
+    mu_J: float
+    C: float
+    L0: float
+    L1: float
+    l_g1: float
+    l_g2: float
+    l_f0: float
+    l_f1: float
+    delta_phi: float
+    sigma_f: float = 0.0
+    sigma_g1: float = 0.0
+    sigma_g2: float = 0.0
+    m: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.number("p", self.p, low=2.0)
+        for name in ("mu", "mu_J", "C", "L0", "delta_phi"):
+            checks.number(name, getattr(self, name), low=0.0, strict=True)
+        for name in ("L1", "l_g1", "l_g2", "l_f0", "l_f1", "sigma_f", "sigma_g1", "sigma_g2"):
+            checks.number(name, getattr(self, name), low=0.0)
+        if self.mu_J > self.C:
+            raise ValueError(
+                f"mu_J = {self.mu_J} is the smallest and C = {self.C} the largest stretch of one map: mu_J ≤ C."
+            )
+        if self.m is None:
+            object.__setattr__(self, "m", 2 * self.mu / self.p)
+        checks.number("m", self.m, low=0.0, strict=True)
+        if self.m < 2 * self.mu / self.p * (1 - 1e-12):  # type: ignore[operator]
+            raise ValueError(
+                f"m = {self.m} contradicts mu = {self.mu}: uniform convexity at both ends gives m ≥ 2·mu/p = "
+                f"{2 * self.mu / self.p:g}. Leave m out, or lower mu."
+            )
+        if self.p == 2 and self.mu > self.L0:
+            raise ValueError(
+                f"mu = {self.mu} exceeds L0 = {self.L0}: at a minimiser the Hessian lies between them (p = 2)."
+            )
+
+    @property
+    def l_p(self) -> float:
+        """‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}: (l_g1/m)^{1/(p−1)}, at most (p·l_g1/(2μ))^{1/(p−1)}."""
+        return holder_constant(self.p, self.p * self.m / 2, self.l_g1)  # type: ignore[operator]
+
+    @property
+    def L_phi2(self) -> float:
+        """The hypergradient formula is L_φ2-Lipschitz in y."""
+        return (
+            self.l_f1
+            + self.l_f0 * self.l_g2 / self.mu_J
+            + self.l_g1 * self.l_f1 / self.mu_J
+            + self.l_g1 * self.l_f0 * self.l_g2 / self.mu_J**2
+        )
+
+    @property
+    def L_phi1(self) -> float:
+        """‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖."""
+        return self.l_p * self.L_phi2
+
+    def sigma_1(self, terms: int) -> float:
+        """√ of a bound on the variance of the Neumann estimate with Q = terms: independent and Horner, symmetric J.
+
+        E‖(I − J(ζ)/C)u‖² ≤ ρ‖u‖² with ρ = (1−μ_J/C)² + σ_g2²/C², so by Minkowski the series is at most
+        Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without noise it is 0, whatever the bound.
+        """
+        checks.whole_number("terms", terms, low=1)
+        if self.sigma_f == self.sigma_g2 == 0:
+            return 0.0
+        rho = (1 - self.mu_J / self.C) ** 2 + (self.sigma_g2 / self.C) ** 2
+        series = sum(rho ** (q / 2) for q in range(terms))
+        growth = (self.l_g1**2 + self.sigma_g2**2) * (self.l_f0**2 + self.sigma_f**2) / self.C**2
+        return math.sqrt(2 * self.sigma_f**2 + 2 * growth * series**2)
+
+
+def example3_constants(p: float, dim: int = 1, **noise: float) -> Constants:
+    """Example 3, f = Σ sin(clip(z_i)), in `dim` uncoupled dimensions; noise as sigma_f=…, sigma_g1=…, sigma_g2=…."""
+    return coupled_example3_constants(p, np.eye(dim), **noise)
+
+
+def example4_constants(p: float, dim: int = 1, **noise: float) -> Constants:
+    """Example 4, f = Σ z_i; with p = 4 and dim = 1 Example 1. df/dz is constant: l_f1 = 0."""
+    L0, L1 = smoothness(p)
+    return Constants(
+        p=p,
+        mu=modulus(p, dim),
+        m=monotonicity(p, dim),
+        mu_J=1.0,
+        C=1.0,
+        L0=L0,
+        L1=L1,
+        l_g1=1.0,
+        l_g2=1.0,
+        l_f0=math.sqrt(dim),
+        l_f1=0.0,
+        delta_phi=2.0 * dim,
+        **noise,
+    )
+
+
+def coupled_example3_constants(p: float, coupling: Any, **noise: float) -> Constants:
+    """g = ‖y‖_p^p/p − yᵀB sin x, f = Σ f_Ex3(y_i).
+
+    d∇_y g/dz = I; ∇_y g and ∇²_xy g move with B sin x and B diag(cos x); |(B sin x)_i| ≤ ‖B_i‖_1; and df/dz =
+    cos z has slope (p−1)|y|^{p−2} sin|z| in y, largest at the clip |z| = π/2.
+    """
+    coupling = np.atleast_2d(np.asarray(coupling, float))
+    dim = coupling.shape[0]
+    norm = float(np.linalg.norm(coupling, 2))
+    largest = np.abs(coupling).sum(axis=1)
+    L0, L1 = smoothness(p, float(largest.max()))
+    reach = np.sin(np.minimum(largest, math.pi / 2)).sum()
+    return Constants(
+        p=p,
+        mu=modulus(p, dim),
+        m=monotonicity(p, dim),
+        mu_J=1.0,
+        C=1.0,
+        L0=L0,
+        L1=L1,
+        l_g1=norm,
+        l_g2=norm,
+        l_f0=math.sqrt(dim),
+        l_f1=(p - 1) * (math.pi / 2) ** ((p - 2) / (p - 1)),
+        delta_phi=2.0 * float(reach),
+        **noise,
+    )

@@ -1,0 +1,92 @@
+"""Moduli of ‖y‖_p^p/p and of what is built from it, sharp and for real p ≥ 2.
+
+Uniform convexity, modulus μ:   g(b) ≥ g(a) + ⟨∇g(a), b − a⟩ + (μ/p)‖b − a‖^p
+Monotonicity, modulus m:        ⟨∇g(b) − ∇g(a), b − a⟩ ≥ m‖b − a‖^p          m ≥ 2μ/p
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unibio.core import checks
+
+
+def scalar_modulus(p: float) -> float:
+    """c_p, the largest μ for |y|^p/p on the line.
+
+    c_p = (1 + t^{p−1})/(1 + t)^{p−1}, where t in (0, 1) solves (p−2)t^{p−1} + (p−1)t^{p−2} = 1; c_2 = 1. It is attained
+    between −t and 1 (times any factor), and 2^{2−p} ≤ c_p.
+    """
+    checks.number("p", p, low=2.0)
+    if p == 2:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(200):  # the left side grows from 0 to 2p − 3 > 1
+        t = (low + high) / 2
+        if (p - 2) * t ** (p - 1) + (p - 1) * t ** (p - 2) < 1:
+            low = t
+        else:
+            high = t
+    return (1 + t ** (p - 1)) / (1 + t) ** (p - 1)
+
+
+def modulus(p: float, dim: int = 1) -> float:
+    """The largest μ for ‖y‖_p^p/p in `dim` dimensions: c_p·dim^{1−p/2}.
+
+    Example:
+        >>> round(modulus(4.0), 10), round(modulus(4.0, dim=9), 10)
+        (0.3333333333, 0.037037037)
+    """
+    checks.whole_number("dim", dim, low=1)
+    return scalar_modulus(p) * dim ** (1 - p / 2)
+
+
+def monotonicity(p: float, dim: int = 1) -> float:
+    """The largest m for ‖y‖_p^p/p: 2^{2−p}·dim^{1−p/2}, attained between −y and y."""
+    checks.number("p", p, low=2.0)
+    checks.whole_number("dim", dim, low=1)
+    return 2 ** (2 - p) * dim ** (1 - p / 2)
+
+
+def holder_constant(p: float, mu: float, l_g1: float) -> float:
+    """l_p = (p·l_g1/(2μ))^{1/(p−1)} with ‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}."""
+    checks.number("p", p, low=2.0)
+    checks.number("mu", mu, low=0.0, strict=True)
+    checks.number("l_g1", l_g1, low=0.0)
+    return (p * l_g1 / (2 * mu)) ** (1 / (p - 1))
+
+
+def smoothness(p: float, bound: float = 1.0) -> tuple[float, float]:
+    """(L0, L1) of ‖y‖_p^p/p − ⟨y, b⟩ with |b_i| ≤ bound: ‖∇²g‖ ≤ L0 + L1‖∇g‖, L0 = 1 + (p−2)·bound, L1 = p − 2."""
+    checks.number("p", p, low=2.0)
+    checks.number("bound", bound, low=0.0)
+    return 1 + (p - 2) * bound, p - 2
+
+
+class RegressionModuli(NamedTuple):
+    """μ of the data term and of the regulariser of ℓ_p regression; the sum is μ of g."""
+
+    data: float
+    regulariser: float
+
+
+def regression_moduli(features: Any, logits: Any, p: float, c: float) -> RegressionModuli:
+    """Example 2, g(w) = mean σ(λ_i)|x_iᵀw − t_i|^p + c‖w‖_p^p: a lower bound on each modulus.
+
+    Regulariser: c·p·c_p·d^{1−p/2}, sharp. Data: p·c_p·min‖Aw‖_p^p/‖w‖_2^p / n with A = diag(σ(λ)^{1/p})X; the
+    minimum is at least n^{1−p/2}·σ_min(A)^p, which is 0 if n < d.
+    """
+    checks.number("c", c, low=0.0)
+    features, logits = np.asarray(features, float), np.asarray(logits, float)
+    n, d = features.shape
+    weighted = (1 / (1 + np.exp(-logits)))[:, None] ** (1 / p) * features
+    least = float(np.linalg.svd(weighted, compute_uv=False)[-1]) if n >= d else 0.0
+    data = p * scalar_modulus(p) * n ** (-p / 2) * least**p
+    return RegressionModuli(data, c * p * modulus(p, d))
+
+
+def log_sum(*logs: float) -> float:
+    """log Σ e^{a_i}, for numbers that only exist as logarithms."""
+    most = max(logs)
+    return most if math.isinf(most) else most + math.log(sum(math.exp(a - most) for a in logs))
