@@ -23,7 +23,7 @@ import unibio as ub
 
 jax.config.update("jax_enable_x64", True)
 TUNING, SEEDS = [100, 101, 102, 103], range(8)
-UPPER, NORMALISED, ADAM_STEPS = (300.0, 1e3, 3e3, 1e4, 3e4), (0.1, 0.3, 1.0, 3.0, 10.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+UPPER, NORMALISED, ADAM_STEPS = (300.0, 1e3, 3e3, 1e4, 3e4), (0.1, 0.3, 1.0, 3.0, 10.0), (0.01, 0.03, 0.1, 0.3, 1.0)
 LOWER = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 ADAM = optax.adam(1.0)
 

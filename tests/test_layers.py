@@ -13,6 +13,17 @@ ALLOWED = {
     "problems": {"core", "lower", "hypergradients", "problems"},
     "run": {"core", "lower", "hypergradients", "run"},
     "theory": {"core", "lower", "hypergradients", "theory"},
+    "experiments": {
+        "core",
+        "lower",
+        "hypergradients",
+        "problems",
+        "run",
+        "theory",
+        "solvers",
+        "comparison",
+        "experiments",
+    },
     "solvers": {"core", "lower", "hypergradients", "solvers"},
     "comparison": {"core", "run", "comparison"},
 }

@@ -1,5 +1,6 @@
 """The paper's constants, schedules and bounds as code, with its errors corrected."""
 
+from unibio.theory.audit import Audit, Finding, audit
 from unibio.theory.certificate import Certificate, Certified, certificate
 from unibio.theory.constants import (
     Constants,
@@ -18,11 +19,14 @@ from unibio.theory.moduli import (
 from unibio.theory.schedule import LowerPlan, Schedule, schedule
 
 __all__ = [
+    "Audit",
     "Certificate",
     "Certified",
     "Constants",
+    "Finding",
     "LowerPlan",
     "Schedule",
+    "audit",
     "certificate",
     "coupled_example3_constants",
     "example3_constants",

@@ -47,11 +47,10 @@ def certificate(problem: Problem, x: PyTree, y: PyTree, constants: Constants, me
     """
     if not isinstance(constants, Constants):
         raise TypeError(f"constants must be theory.Constants(…); got {constants!r}.")
+    stated = problem.p
+    if stated is None or (not checks.is_traced(stated) and float(stated) != constants.p):
+        raise ValueError(f"the constants are for p = {constants.p}, the problem states p = {stated}; make them agree.")
     problem, x, y = prepare(problem, x, y)
-    if problem.p is None or float(problem.p) != constants.p:
-        raise ValueError(
-            f"the constants are for p = {constants.p}, the problem states p = {problem.p}; make them agree."
-        )
     numbers = (constants.p, constants.m, constants.L_phi2, constants.l_g1, constants.mu_J)
     method = CG() if method is None else method
     checks.instance("method", method, "CG()")

@@ -1,0 +1,1 @@
+"""The paper's figures, tables and claims, each reproduced or checked by one function."""
