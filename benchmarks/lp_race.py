@@ -114,7 +114,15 @@ def main():
         fields = ub.comparison.tuning.step_size_fields(solver)
         grid = dict(zip(fields, (upper, LOWER), strict=True))
         tuned = ub.tune(
-            bilevel, solver, x, y, seeds=TUNING, max_calls=options.calls, grid=grid, criterion=goals[0], measurements=25
+            bilevel,
+            solver,
+            x,
+            y,
+            seeds=TUNING,
+            max_calls=options.calls,
+            grid=grid,
+            criterion=ub.Final(),
+            measurements=25,
         )
         for goal in goals:
             scores = [goal(table) for table in tuned.tables]

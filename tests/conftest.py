@@ -4,3 +4,5 @@ import jax
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Nearly all of the time is compilation; without XLA's expensive passes it takes half. Examples run with them.
+jax.config.update("jax_disable_most_optimizations", True)

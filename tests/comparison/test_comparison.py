@@ -143,7 +143,7 @@ def test_criteria():
 
 
 def test_everything_diverged():
-    with pytest.raises(ValueError, match=r"every one of the 1 settings diverged.*smaller"):
+    with pytest.raises(ValueError, match=r"none of the 1 settings has a finite score.*smaller"):
         ub.tune(
             *QUADRATIC[:1],
             ub.AmIGO(1.0, 1.0),

@@ -43,7 +43,7 @@ BAD = {
         ),
         r"states no p.*UniBiO\.without_p",
     ),
-    "seeds": (lambda: ub.compare(*QUADRATIC[:1], {}, *QUADRATIC[1:], seeds=[], steps=1), "at least one solver"),
+    "seeds": (lambda: ub.compare(*QUADRATIC[:1], {}, *QUADRATIC[1:], seeds=[0], steps=1), "at least one solver"),
     "how long": (
         lambda: ub.compare(QUADRATIC.problem, {"a": ub.SOBA(0.1, 0.1)}, *QUADRATIC[1:], seeds=[0]),
         r"either steps=… or max_calls=…",

@@ -14,7 +14,7 @@ LOWER = ub.SGD(30, 0.3)
 
 
 def fade(t):
-    return 0.97**t
+    return 0.97 ** t.astype(float)
 
 
 def solve(solver, problem=PROBLEM, x=X, y=Y, steps=200):

@@ -40,7 +40,7 @@ def test_the_true_error_never_exceeds_the_certified_one(problem, constants, coup
     assert np.all(upper <= np.asarray(found.gradient_error) * (1 + 1e-9))
     assert np.all(np.linalg.norm(gradient, axis=1) <= np.asarray(found.bound) * (1 + 1e-9))
     ratio = np.median(np.asarray(found.gradient_error) / np.maximum(upper, 1e-300))
-    assert 1 < ratio < 1e5  # loose, as worst-case bounds are, but not empty
+    assert 1 < ratio < 1e6  # loose, as worst-case bounds are, but not empty
 
 
 def test_a_wrong_constant_is_noticed():

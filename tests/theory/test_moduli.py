@@ -43,7 +43,7 @@ def test_the_modulus_is_the_least_ratio(p):
     ratios = p * gap(t, np.ones_like(t), p) / np.abs(1 - t[:, 0]) ** p
     least = np.nanmin(ratios[np.abs(1 - t[:, 0]) > 1e-3])
     assert theory.modulus(p) == pytest.approx(least, rel=1e-7)
-    assert theory.modulus(p) <= least * (1 + 1e-12)
+    assert theory.modulus(p) <= least * (1 + 1e-9)  # the gap itself is rounded
     assert theory.modulus(p) >= 2 ** (2 - p)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import run_ensemble
+from unibio.run.ensemble import as_seeds, run_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.result import Table, write_file
 
@@ -114,9 +114,9 @@ def compare(
         >>> compare(problem, solvers, 1.0, 1.0, seeds=[0], steps=20).solvers
         ['StocBiO', 'SOBA']
     """
-    seeds = [int(seed) for seed in seeds]
-    if not seeds or not solvers:
-        raise ValueError("compare needs at least one solver and one seed, e.g. seeds=range(8).")
+    seeds = as_seeds(seeds)
+    if not isinstance(solvers, Mapping) or not solvers:
+        raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
     if isinstance(steps, Mapping) and set(steps) != set(solvers):
         raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))

@@ -56,4 +56,5 @@ class CallsToReach:
 def _column(table: Table, metric: str) -> np.ndarray:
     if metric not in table:
         raise ValueError(f"no metric {metric!r} was measured; there is {', '.join(table)}.")
-    return np.where(np.isfinite(table[metric]), table[metric], np.inf)
+    finite = np.isfinite(table[metric]) & table.get("finite", np.asarray(True))
+    return np.where(finite, table[metric], np.inf)

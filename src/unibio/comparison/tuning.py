@@ -8,13 +8,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.comparison.criteria import Criterion, Final
+from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import run_ensemble
+from unibio.run.ensemble import as_seeds, run_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.programs import check_solver
 from unibio.run.result import Table
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both levels
@@ -58,10 +61,13 @@ def tune(
         criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
         steps, max_calls: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
     """
-    seeds = [int(seed) for seed in seeds]
-    if not seeds:
-        raise ValueError("tune needs at least one seed, e.g. seeds=range(3).")
+    seeds = as_seeds(seeds)
+    check_solver(solver, jnp.dtype(float))
     grid = dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid
+    for name, values in grid.items():
+        if np.ndim(values) != 1:
+            raise ValueError(f"grid[{name!r}] must be a list of numbers; got {values!r}.")
+    checks.whole_number("lanes", lanes, low=1)
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not settings:
         raise ValueError("the grid is empty: give every field at least one value.")
@@ -89,8 +95,11 @@ def tune(
             tables.append({name: values[rows] for name, values in ensemble.table.items()})
     scores = [criterion(table) for table in tables]
     best = min(range(len(scores)), key=lambda i: scores[i])
-    if not any(table["finite"][:, -1].any() for table in tables):
-        raise ValueError(f"every one of the {len(settings)} settings diverged; try smaller step sizes in grid=…")
+    if not np.isfinite(scores[best][-1]):
+        raise ValueError(
+            f"none of the {len(settings)} settings has a finite score under {criterion!r}: they diverged, or the "
+            "metric is NaN everywhere. Try smaller step sizes in grid=…, or another metric."
+        )
     return Tuned(candidates[best], settings, scores, tables)
 
 

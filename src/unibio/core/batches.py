@@ -58,8 +58,8 @@ class Dataset(eqx.Module):
     Arguments:
         data: pytree of arrays that share their first axis.
         batch_size: samples in each random batch, at most n.
-        replace: independent draws (the default), or epochs: each a fresh permutation cut into
-            batches, its remainder dropped.
+        replace: independent draws (the default), or without replacement: the batches of one draw (a lower loop's, say)
+            come from fresh permutations cut into batches, remainders dropped. Draws with other keys are independent.
         chunk_size: rows per chunk of `whole()`; by default at most 2048 rows and 8 MB.
 
     Example:

@@ -1,6 +1,7 @@
 """Refuse bad input early, by the name of the argument, and say what to do. Values are checked only
 where they are concrete: under a caller's own `jit` or `vmap` only shapes and dtypes can be seen."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,10 @@ def fraction(name: str, value: Any) -> None:
 
 def step_sizes(solver: Any, *names: str) -> None:
     """The fields of these names must be positive numbers, or None where that is their default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(solver)}
     for name in names:
         value, remedy = getattr(solver, name), "Typical values are between 0.01 and 1."
-        if value is not None or name in ("step_size", "lower_step_size"):
+        if value is not None or defaults[name] is not None:
             number(f"{type(solver).__name__}({name}=…)", value, low=0.0, strict=True, remedy=remedy)
 
 
@@ -74,6 +76,18 @@ def optimiser(name: str, value: Any) -> None:
     """`value` must be an optax transformation."""
     if not isinstance(value, optax.GradientTransformation):
         raise TypeError(f"{name} must be an optax transformation such as optax.adam(1.0); got {value!r}.")
+
+
+def optimiser_step(transformation: Any, gradient: PyTree, state: Any, x: PyTree) -> tuple[PyTree, Any]:
+    """One update; a transformation that wants more than the gradient is refused by name."""
+    try:
+        return transformation.update(gradient, state, x)
+    except TypeError as error:
+        if "keyword-only" not in str(error):
+            raise
+        raise ValueError(
+            f"this optax transformation needs more than a gradient ({error}); a stochastic method has no more to give."
+        ) from error
 
 
 def whole_number(name: str, value: Any, *, low: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core import checks, tree
 from unibio.core.batches import Full, Sampler
@@ -75,6 +76,8 @@ def as_pytree(fn: Any) -> Any:
     """A plain function becomes a leafless pytree, compared by identity; a Module keeps its leaves."""
     if fn is None or isinstance(fn, (eqx.Module, jax.tree_util.Partial)):
         return fn
+    if isinstance(fn, type) or not callable(fn):
+        raise TypeError(f"expected a function, or an equinox Module that can be called; got {fn!r}.")
     return jax.tree_util.Partial(fn)
 
 
@@ -94,6 +97,12 @@ def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, Py
         checks.number("shift", problem.shift)
     else:
         checks.same_shape("shift", checks.variable("shift", problem.shift), "y", y)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(problem):
+        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, int)):
+            raise TypeError(
+                f"problem{jax.tree_util.keystr(path)} is a {type(leaf).__name__} and no array. Keep it out of the "
+                "leaves of f and g: eqx.field(static=True), or split a model by equinox.partition(model, eqx.is_array)."
+            )
     return tree.cast(problem, tree.dtype(x)), x, y
 
 

@@ -46,4 +46,5 @@ class Simplex(eqx.Module):
         checks.number("Simplex(total=…)", self.total, low=0.0, strict=True)
 
     def __call__(self, x: PyTree) -> PyTree:
-        return optax.projections.projection_simplex(x, self.total)
+        with jax.numpy_dtype_promotion("standard"):  # optax divides by an integer count
+            return optax.projections.projection_simplex(x, self.total)

@@ -90,7 +90,7 @@ class LowerInfo(NamedTuple):
 
 class Info(NamedTuple):
     """What one step of a solver reports: the norm of the direction x moved along (before any normalisation,
-    so that it estimates ‖∇Φ‖), the calls it made, and how the hypergradient fared."""
+    so that it estimates ‖∇Φ‖ once the solver is under way), the calls it made, and how the hypergradient fared."""
 
     direction_norm: jax.Array
     calls: Calls

@@ -59,9 +59,7 @@ class EpochSGD(eqx.Module):
 
     def __check_init__(self) -> None:
         checks.whole_number("steps", self.steps, low=1)
-        for name in ("step_size", "radius", "largest_radius"):
-            if getattr(self, name) is not None:
-                checks.number(f"EpochSGD({name}=…)", getattr(self, name), low=0.0, strict=True)
+        checks.step_sizes(self, "step_size", "radius", "largest_radius")
         checks.number("first_epoch", self.first_epoch, low=1.0, remedy="It is T_1, the length of the first epoch.")
         if self.tau is not None:
             checks.number("tau", self.tau, low=1.0, remedy="The paper's 2(p−1)/p lies in [1, 2).")

@@ -35,7 +35,7 @@ class Optax(eqx.Module):
     ) -> tuple[PyTree, jax.Array]:
         def step(carry: Any, realisation: Any) -> Any:
             w, state = carry
-            update, state = self.optimiser.update(gradient(w, realisation), state, w)
+            update, state = checks.optimiser_step(self.optimiser, gradient(w, realisation), state, w)
             return (tree.axpy(self.step_size, update, w), state), None
 
         (w, _), _ = jax.lax.scan(step, (y, self.optimiser.init(y)), draw(self.steps), length=self.steps)

@@ -1,7 +1,7 @@
 """Many runs of one solver at once: one vmapped program over seeds and settings."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -12,9 +12,8 @@ from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls
 from unibio.core.tree import PyTree
-from unibio.run.loop import check_solver
 from unibio.run.metrics import Measure, Metric, as_measure
-from unibio.run.programs import Log, advance, initialise, run
+from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
 
@@ -79,8 +78,10 @@ def run_ensemble(
 
     compiling += look()
     with terminal_progress(goal, title) as tell:
+        reached = 0
         while progress() < goal:
-            mark = goal * (int(progress() * measurements / goal) + 1) / measurements  # the next one not passed yet
+            reached = max(reached + 1, int(progress() * measurements / goal) + 1)  # the next mark not passed yet
+            mark = goal * reached / measurements
             while progress() < mark:
                 rate = 1.0 if steps is not None else progress() / max(1, step)
                 number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, _CAPACITY))
@@ -90,11 +91,26 @@ def run_ensemble(
                 seconds, compiling, step = seconds + ran, compiling + compiled, step + number
                 log = jax.tree.map(lambda leaf, n=number: np.asarray(leaf)[:, :n], log)
                 totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
+                if steps is None and progress() == 0:
+                    raise ValueError(
+                        f"{type(solvers[0]).__name__} reports no calls, so max_calls never ends: use steps=…"
+                    )
                 norm, finite = log.direction_norm[:, -1], finite & log.finite.all(axis=1)
                 tell({"step": min(goal, round(progress()))})
-            compiling += look()
+            if rows[-1]["step"][0] != step:
+                compiling += look()
     table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     return Ensemble(state.x, state.y, table, seconds, compiling)
+
+
+def as_seeds(seeds: Any) -> list[int]:
+    """Different whole numbers from 0 to 2³² − 1, at least one."""
+    listed = list(seeds) if isinstance(seeds, Iterable) else None
+    if not listed or not all(isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32 for seed in listed):
+        raise ValueError(f"seeds must be whole numbers from 0 to 2³² − 1, at least one, e.g. range(8); got {seeds!r}.")
+    if len(set(listed)) < len(listed):
+        raise ValueError(f"seeds must differ from each other; got {listed}.")
+    return [int(seed) for seed in listed]
 
 
 def _stacked(solvers: list[Any]) -> Any:

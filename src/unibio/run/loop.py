@@ -13,12 +13,13 @@ from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls, Status, describe
 from unibio.core.tree import PyTree
 from unibio.run.metrics import Metric, as_measure, evaluate
-from unibio.run.programs import Log, advance, initialise, run
+from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Outcome, Result, Table, check_steps
 from unibio.run.stopping import MaxCalls, Stop
 
 _MESSAGES = {int(item._value): describe(item) for item in Status._name_to_item.values()}  # type: ignore[arg-type]
+_OK = int(Status.ok._value)
 _CAPACITY = 1024  # most steps in one stretch; fixed, so that another number of steps is the same program
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
 
@@ -55,10 +56,12 @@ def solve(
         >>> solver = UniBiO(step_size=0.03, hypergradient=Neumann(terms=1, scale=1.0))
         >>> result = solve(problem, solver, 1.0, 1.0, steps=200, key=jax.random.key(0))
         >>> result.status, abs(float(result.x) + jnp.pi / 2) < 0.03  # Φ(x) = sin(sin x) is least at −π/2
-        (<Outcome.finished: 'finished'>, Array(True, dtype=bool))
+        (<Outcome.finished: 'finished'>, True)
     """
     check_steps(steps, key)
     problem, x0, y0 = prepare(problem, x0, y0)
+    if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x0, y0, key))):
+        raise TypeError("solve compiles and times programs itself: inside jit or vmap use trajectory(…).")
     solver = check_solver(solver, tree.dtype(x0))
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     rules: tuple[Any, ...] = _several("stop", stop, "Below(…), MaxSeconds(…) or MaxCalls(…)")
@@ -67,6 +70,8 @@ def solve(
         if value is not None:
             checks.whole_number(name, value, low=1)
     every = max(1, steps // 100) if every is None else every
+    if resume is not None and not isinstance(resume, Result):
+        raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
     record = _Record(resume)
     if resume is None:
         (state, calls), seconds, compiling = run(initialise, solver, problem, x0, y0, key)
@@ -75,8 +80,7 @@ def solve(
             reason = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
             return record.result(x0, y0, None, Outcome.diverged, reason)
     else:
-        state = _state_of(resume, steps)
-    capacity = max(_CAPACITY, chunk or 0)
+        state = _state_of(resume, steps, jax.eval_shape(initialise, solver, problem, x0, y0, key)[0])
     has_metrics = bool(measure.metrics)
 
     def look(state: Any) -> None:
@@ -91,25 +95,29 @@ def solve(
         length = 1 if chunk is None else chunk
         while record.step < steps and ended is None:
             target = min(steps, (record.step // every + 1) * every) if has_metrics else steps
-            number = min(length, target - record.step, capacity)
+            number = min(length, target - record.step, _CAPACITY)
 
             def stretch(number: int, state: Any = state) -> tuple[Any, Log, float, float]:
                 first, length = jnp.int32(record.step), jnp.int32(number)
                 args = (solver, problem, state, key, first, length)
-                (after, log), seconds, compiling = run(advance, *args, capacity=capacity)
+                (after, log), seconds, compiling = run(advance, *args, capacity=_CAPACITY)
                 return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:number], log), seconds, compiling
 
             after, log, seconds, compiling = stretch(number)
             keep = min(_finite_steps(log), record.steps_within(log, rules))
+            bad = int(log.status._value[keep]) if keep < number else 0
             if keep < number:  # take only the steps before the bad one, or up to the budget
                 after, log, _, _ = stretch(keep)
             record.advanced(log, seconds * (keep / number), compiling, keep)
             state = after
             if keep < number and not record.budget_reached(rules):
-                ended = (Outcome.diverged, f"x or y became NaN or infinite in step {record.step}: lower the step sizes")
-            if record.step in (target, steps) or ended is not None:
+                why = "lower the step sizes" if bad == _OK else _MESSAGES[bad]
+                ended = (Outcome.diverged, f"x or y became NaN or infinite in step {record.step}: {why}")
+            if record.step in (target, steps):
                 look(state)
             ended = ended or _asked_to_stop(rules, problem, state, record)
+            if ended is not None:
+                look(state)
             for callback in tell:
                 callback(record.row())
             if chunk is None:
@@ -127,20 +135,19 @@ def _several(name: str, value: Any, choices: str) -> tuple[Any, ...]:
     return several
 
 
-def check_solver(solver: Any, dtype: jnp.dtype) -> Any:
-    """The solver with its numbers in the dtype of x."""
-    if isinstance(solver, type) or not all(callable(getattr(solver, name, None)) for name in ("init", "step")):
-        raise TypeError(f"solver must be an instance such as UniBiO(step_size=0.03); got {solver!r}.")
-    return tree.cast(solver, dtype)
-
-
-def _state_of(resume: Result, steps: int) -> Any:
+def _state_of(resume: Result, steps: int, wanted: Any) -> Any:
+    """The state to go on from, which must be one of this solver on this problem."""
     if resume.state is None:
         raise ValueError(
-            "this Result has no solver state (it was loaded from a file): resume from what solve returned."
+            "this Result has no solver state (it was loaded from a file, or diverged at once): resume from another."
         )
     if resume.steps > steps:
         raise ValueError(f"resume has already taken {resume.steps} steps, more than steps={steps}; raise steps.")
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)] for state in (resume.state, wanted)]
+    if not tree.same_structure(resume.state, wanted) or shapes[0] != shapes[1]:
+        raise ValueError(
+            "resume is a Result of another solver, or of variables of another shape: it cannot go on here."
+        )
     return resume.state
 
 
@@ -170,9 +177,12 @@ class _Record:
         self.compile_seconds = 0.0 if resume is None else resume.compile_seconds
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
-        self.latest: dict[str, float] = {}
-        self.direction_norm = float("nan")
-        self.problems: dict[str, int] = {}
+        metrics = {} if resume is None else resume.metrics
+        here = bool(metrics) and int(metrics["step"][-1]) == self.step
+        self.latest: dict[str, float] = {name: float(v[-1]) for name, v in metrics.items() if here}
+        self.latest = {name: value for name, value in self.latest.items() if name not in self.position()}
+        history = {} if resume is None else resume.history
+        self.direction_norm = float(history["direction_norm"][-1]) if history and self.step else float("nan")
 
     def start(self, calls: Calls, seconds: float, compiling: float) -> None:
         self.calls += np.asarray([int(value) for value in calls])
@@ -215,9 +225,6 @@ class _Record:
         totals = self.cumulative(log)
         clock = self.seconds + seconds * (np.arange(number) + 1) / max(1, number)
         codes = np.asarray(log.status._value)
-        for code in np.unique(codes[codes != Status.ok._value]):
-            message = _MESSAGES[int(code)]
-            self.problems[message] = self.problems.get(message, 0) + int(np.sum(codes == code))
         self.pieces.append(
             {
                 "step": self.step + np.arange(number),
@@ -225,7 +232,8 @@ class _Record:
                 **{name: totals[:, i] for i, name in enumerate(Calls._fields)},
                 "calls": totals.sum(axis=1),
                 "seconds": clock,
-                "ok": codes == np.asarray(Status.ok._value),
+                "ok": codes == _OK,
+                "status": codes,
             }
         )
         self.seconds += seconds
@@ -235,7 +243,11 @@ class _Record:
             self.direction_norm = float(np.asarray(log.direction_norm)[-1])
 
     def result(self, x: PyTree, y: PyTree, state: Any, outcome: Outcome, reason: str) -> Result:
-        notes = [f"{count} of {self.step} steps: {message}" for message, count in self.problems.items()]
+        history = _joined(self.pieces)
+        codes = history.get("status", np.zeros(0, int))
+        notes = [
+            f"{np.sum(codes == c)} of {self.step} steps: {_MESSAGES[int(c)]}" for c in np.unique(codes) if c != _OK
+        ]
         return Result(
             x,
             y,
@@ -245,12 +257,15 @@ class _Record:
             Calls(*(int(c) for c in self.calls)),
             self.seconds,
             self.compile_seconds,
-            _joined(self.pieces),
+            history,
             _joined(self.rows),
             state,
         )
 
 
 def _joined(pieces: list[Table]) -> Table:
+    """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
     pieces = [piece for piece in pieces if piece]
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in (pieces[0] if pieces else ())}
+    names = dict.fromkeys(name for piece in pieces for name in piece)
+    blank = [np.full(len(piece["step"]), np.nan) for piece in pieces]
+    return {name: np.concatenate([p.get(name, b) for p, b in zip(pieces, blank, strict=True)]) for name in names}

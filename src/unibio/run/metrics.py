@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Hypergradient, Status
+from unibio.core.protocols import Calls, Hypergradient, Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.lower.newton import Newton
@@ -72,12 +72,29 @@ class Measure(eqx.Module):
     def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
         values: dict[str, jax.Array] = {}
         for metric in self.metrics:
-            named = metric(problem, state)
+            named = _checked(metric(problem, state), tree.dtype(state.x))
             twice = sorted(set(named) & set(values))
             if twice:
                 raise ValueError(f"two metrics have the same name {', '.join(twice)}; give one another name.")
             values |= named
         return values
+
+
+_RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "solver", "seed", "ok", "status", *Calls._fields}
+
+
+def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:
+    """Numbers by name, each one floating scalar."""
+    if not isinstance(named, dict):
+        raise TypeError(f"a metric must return a dictionary of numbers by name; got {type(named).__name__}.")
+    for name, value in named.items():
+        if not isinstance(name, str) or name in _RESERVED:
+            raise ValueError(f"a metric may not be called {name!r}: the record already has it. Choose another name.")
+        if jnp.ndim(value) != 0:
+            raise ValueError(
+                f"metric {name!r} must be one number; got shape {jnp.shape(value)}. Give each its own name."
+            )
+    return {name: jnp.asarray(value, dtype) for name, value in named.items()}
 
 
 def as_measure(metrics: Any) -> Measure:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from unibio.core import tree
+from unibio.core import checks, tree
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.protocols import BilevelSolver, Calls, Info, Status
 from unibio.core.tree import PyTree
@@ -73,12 +73,27 @@ def trajectory(
 
     Nothing is stopped, measured or saved; the calls of the warm start count with the first step. `solve` is for people.
     """
+    checks.whole_number("steps", steps, low=1)
+    if key is None:
+        raise ValueError("trajectory needs key=…, e.g. jax.random.key(0): every random number comes from it.")
     problem, x, y = prepare(problem, x, y)
-    solver = tree.cast(solver, tree.dtype(x))
+    solver = check_solver(solver, tree.dtype(x))
     state, calls = initialise(solver, problem, x, y, key)
-    state, log = advance(solver, problem, state, key, jnp.int32(0), jnp.int32(steps), steps)
+
+    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+        state, info = solver.step(problem, state, jax.random.fold_in(key, t))
+        return state, _as_log(state, info)
+
+    state, log = jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))
     first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))
     return state, log._replace(calls=first)
+
+
+def check_solver(solver: Any, dtype: jnp.dtype) -> Any:
+    """The solver with its numbers in the dtype of x."""
+    if isinstance(solver, type) or not all(callable(getattr(solver, name, None)) for name in ("init", "step")):
+        raise TypeError(f"solver must be an instance such as UniBiO(step_size=0.03); got {solver!r}.")
+    return tree.cast(solver, dtype)
 
 
 class Programs:

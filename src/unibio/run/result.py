@@ -32,7 +32,8 @@ class Result:
 
     `history` has one entry per step t: `step`, `direction_norm` (of the direction taken at x_t), the calls so far of
     `grad_f`, `grad_g`, `hvp`, `cross` and their sum `calls`, `seconds` so far (within a stretch of steps the clock is
-    spread evenly), `ok` (whether the hypergradient was). `metrics` has one entry per measurement, after `step` steps.
+    spread evenly), `ok` (whether the hypergradient was; `status` is its code). `metrics` has one entry per measurement,
+    after `step` steps.
     """
 
     x: PyTree
@@ -66,6 +67,11 @@ class Result:
             "x": _describe("x", self.x),
             "y": _describe("y", self.y),
         }
+        odd = [name for name, values in arrays.items() if values.dtype.kind not in "biuf"]
+        if odd:
+            raise ValueError(
+                f"{odd[0]} has dtype {arrays[odd[0]].dtype}, which .npz files cannot hold; cast it to float32."
+            )
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
         write_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
         return path
@@ -94,7 +100,7 @@ class Result:
                 tables["history"],
                 tables["metrics"],
             )
-        except FileNotFoundError:
+        except OSError:
             raise
         except Exception as error:
             raise ValueError(f"{path} is not a result written by Result.save, or it is damaged: {error}") from error
@@ -109,7 +115,9 @@ def write_file(path: Path, write: Any) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -17,7 +17,10 @@ class Stop(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Below:
-    """Stop when a recorded number is at most a tolerance, e.g. `Below("gradient_norm", 1e-3)` with `Truth()`."""
+    """Stop when a recorded number is at most a tolerance, e.g. `Below("gradient_norm", 1e-3)` with `Truth()`.
+
+    `direction_norm` is no safe choice: it is noisy, and 0 in the first step of solvers whose v starts at 0.
+    """
 
     name: str
     tolerance: float

@@ -71,6 +71,10 @@ class UniBiO(eqx.Module):
         checks.instance("hypergradient", self.hypergradient, "Neumann(), CG(), Exact() or Unrolled(…)")
         if self.optimiser is not None:
             checks.optimiser("optimiser", self.optimiser)
+        if self.schedule is not None and not callable(self.schedule):
+            raise TypeError(
+                f"schedule must be a function t ↦ factor, such as an optax schedule; got {self.schedule!r}."
+            )
 
     @classmethod
     def without_p(cls, step_size: Any, lower_step_size: Any = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
@@ -104,7 +108,7 @@ class UniBiO(eqx.Module):
         if self.optimiser is None:
             direction, optimiser = tree.scale(-1 / jnp.where(norm > 0, norm, 1.0), m), None
         else:
-            direction, optimiser = self.optimiser.update(m, state.optimiser, x)
+            direction, optimiser = checks.optimiser_step(self.optimiser, m, state.optimiser, x)
         factor = 1.0 if self.schedule is None else jnp.asarray(self.schedule(t), tree.dtype(x))
         x = tree.axpy(self.step_size * factor, direction, x)
         if self.project is not None:

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
-from unibio.core.batches import Dataset
+from unibio.core.batches import Dataset, Full
 from unibio.core.noise import Noise, Perturbation
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, Info
+from unibio.core.protocols import Calls, Info, count
 from unibio.core.tree import PyTree
 from unibio.hypergradients.neumann import Nested
 from unibio.solvers.series import series_estimate
@@ -71,9 +71,14 @@ class VRBO(eqx.Module):
         key_checkpoint, key_inner = jax.random.split(key)
         x, y, t = state.x, state.y, state.t
         large = _enlarged(problem, self.checkpoint_batches)
+        # A noisy oracle asked k times is one with k times less variance, and k calls.
+        f_times, g_times = (
+            self.checkpoint_batches if isinstance(sampler, Noise) else 1
+            for sampler in (problem.f_batches, problem.g_batches)
+        )
         (v, u), calls = tree.lazily(
             t % self.period == 0,
-            lambda: self._estimates(large, x, y, key_checkpoint),
+            lambda: self._estimates(large, x, y, key_checkpoint, f_times, g_times),
             ((state.v, state.u), jax.tree.map(jnp.int32, Calls())),
         )
         direction_norm = tree.norm(v)
@@ -93,13 +98,16 @@ class VRBO(eqx.Module):
         (_, y, v, u, calls), _ = jax.lax.scan(inner, ((x, y), y, v, u, calls), (keys, moves))
         return State(x_next, y, v, u, t + 1), Info(direction_norm, calls)
 
-    def _estimates(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[tuple[PyTree, PyTree], Calls]:
+    def _estimates(
+        self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, f_times: int = 1, g_times: int = 1
+    ) -> tuple[tuple[PyTree, PyTree], Calls]:
         """(ĥ, ∇_y g) at one point; the same key gives the same samples."""
         key_lower, key_hyper = jax.random.split(key)
         eta = self.lower_step_size if self.neumann_step is None else self.neumann_step
         v, calls = series_estimate(problem, x, y, key_hyper, Nested(), self.terms + 1, eta)
         batch = problem.g_batch(key_lower, x, y)
         calls = calls.plus(Calls(grad_g=oracle.samples(batch)))
+        calls = Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
         return (v, oracle.grad_g(problem, x, y, batch)), jax.tree.map(jnp.int32, calls)
 
 
@@ -121,4 +129,8 @@ def _larger(name: str, sampler: Any, factor: int) -> Any:
     if isinstance(sampler, Noise):
         variances = {name: getattr(sampler, name) for name in Perturbation._fields}
         return Noise(**{name: value if value is None else value / factor for name, value in variances.items()})
-    return sampler
+    if isinstance(sampler, Full) or factor == 1:
+        return sampler
+    raise ValueError(
+        f"VRBO cannot enlarge the batches of {name}, a {type(sampler).__name__}: use Dataset, or checkpoint_batches=1."
+    )
