@@ -20,6 +20,7 @@ def main() -> None:
 def _app():  # type: ignore[no-untyped-def]
     import typer
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     app = typer.Typer(help="Bilevel optimization beyond strong convexity.", no_args_is_help=True, add_completion=False)
@@ -30,11 +31,12 @@ def _app():  # type: ignore[no-untyped-def]
     def verify(
         claim: Annotated[list[str] | None, typer.Option(help="Only this claim, in detail; may be repeated.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+        markdown: Annotated[bool, typer.Option(help="Print docs/paper_vs_us.md.")] = False,
     ) -> None:
         """Check every numbered claim of the paper: confirmed, corrected or refuted."""
         import jax
 
-        from unibio.experiments.registry import Row
+        from unibio.experiments.registry import Row, as_markdown
         from unibio.experiments.registry import verify as check
 
         jax.config.update("jax_enable_x64", True)
@@ -53,6 +55,9 @@ def _app():  # type: ignore[no-untyped-def]
             ]  # fmt: skip
             print(json.dumps(facts, indent=2, ensure_ascii=False))
             return
+        if markdown:
+            print(as_markdown(rows), end="")
+            return
         if claim:
             for row in rows:
                 verdict = f"[{colours[row.outcome.verdict]}]{row.outcome.verdict}[/]"
@@ -67,7 +72,8 @@ def _app():  # type: ignore[no-untyped-def]
         table = Table("claim", "the paper says", "we find", "verdict", "s")
         for row in rows:
             verdict = f"[{colours[row.outcome.verdict]}]{row.outcome.verdict}[/]"
-            table.add_row(row.claim.where, row.claim.says, row.outcome.finding, verdict, f"{row.seconds:.1f}")
+            texts = (escape(text) for text in (row.claim.where, row.claim.says, row.outcome.finding))
+            table.add_row(*texts, verdict, f"{row.seconds:.1f}")
         console.print(table)
         counts = {v: sum(row.outcome.verdict == v for row in rows) for v in colours}
         total = sum(row.seconds for row in rows)

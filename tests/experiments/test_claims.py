@@ -1,0 +1,111 @@
+"""Every claim is checked, with the verdict and the number that the docs state."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unibio.experiments.registry import CLAIMS, verify
+
+REFUTED = {
+    "example_3",
+    "modulus_of_a_power",
+    "bounded_generalised_hessian",
+    "differentiability",
+    "variance_bound",
+    "lower_gradient_bound",
+    "figure_1_slowdown",
+    "comparison_p_4",
+}
+CONFIRMED = {
+    "example_1",
+    "example_4",
+    "relaxed_smoothness",
+    "descent_inequality",
+    "hypergradient_bias",
+    "function_gap",
+    "convex_guarantee",
+    "epoch_sgd_rate",
+    "inner_product",
+    "martingale",
+    "descent_lemma",
+    "comparison_p_12",
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.claim.name: row for row in verify()}
+
+
+def test_the_verdicts(rows):
+    assert rows.keys() == CLAIMS.keys()
+    assert {name for name, row in rows.items() if row.outcome.verdict == "refuted"} == REFUTED
+    assert {name for name, row in rows.items() if row.outcome.verdict == "confirmed"} == CONFIRMED
+    assert len(rows) > 30
+
+
+def test_the_numbers(rows):
+    value = lambda name: rows[name].outcome.value
+    assert value("example_1") < 1e-9
+    assert value("example_2") == pytest.approx(1 / 15, rel=1e-6)  # c_4·5^{−1}
+    assert value("example_3") > 0.9
+    assert value("hypergradient_formula") > 0.4
+    assert value("holder_solution") == pytest.approx(1.81145 / 8 ** (1 / 7), rel=1e-4)
+    assert value("variance_bound") == 1111111110.0
+    assert value("induction_constant") == pytest.approx(13.856, abs=1e-3)
+    assert value("inner_iterations") == 77
+    assert value("complexity") == pytest.approx(22, abs=1e-2)
+    assert value("neumann_bias") > 1
+    assert 0.3 < value("smallest_singular_value") < 0.9
+
+
+def test_the_page_of_differences_is_up_to_date(rows):
+    """docs/paper_vs_us.md is what the claims say now (its numbers may differ in rounding)."""
+    page = (Path(__file__).parents[2] / "docs" / "paper_vs_us.md").read_text()
+    for name, row in rows.items():
+        lines = [line for line in page.splitlines() if line.endswith(f"| `{name}` |")]
+        assert len(lines) == 1, f"run: unibio verify --markdown > docs/paper_vs_us.md ({name})"
+        assert f"| {row.outcome.verdict} |" in lines[0]
+        assert row.claim.says.replace("|", "\\|") in lines[0]
+
+
+def test_every_claim_explains_itself():
+    for claim in CLAIMS.values():
+        assert len(claim.details) > 20, claim.name
+        assert claim.says
+        assert claim.where
+
+
+def test_an_unknown_claim():
+    with pytest.raises(ValueError, match="no claim nonsense; there are example"):
+        verify(["nonsense"])
+
+
+def run(*words):
+    return subprocess.run([sys.executable, "-m", "unibio.cli", *words], capture_output=True, text=True, timeout=300)
+
+
+def test_the_command_line():
+    one = run("verify", "--claim", "inner_product", "--claim", "example_2", "--json")
+    assert one.returncode == 0, one.stderr
+    assert [row["verdict"] for row in json.loads(one.stdout)] == ["corrected", "confirmed"]
+    detail = run("verify", "--claim", "induction_constant")
+    assert "8√3" in detail.stdout
+    bad = run("verify", "--claim", "nonsense")
+    assert bad.returncode == 1
+    assert bad.stderr.strip().splitlines()[-1].startswith("unibio: no claim nonsense")
+    assert "Traceback" not in bad.stderr
+
+
+def test_the_schedule_on_the_command_line():
+    out = run("theory", "example3", "--p", "4")
+    assert out.returncode == 0, out.stderr
+    assert "1.62e+52" in out.stdout
+    assert "not what to run" in out.stdout
+    bad = run("theory", "example3", "--p", "1")
+    assert bad.returncode == 1
+    assert "p must be finite and ≥ 2" in bad.stderr
+    assert "Traceback" not in bad.stderr
