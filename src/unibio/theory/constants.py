@@ -108,22 +108,8 @@ def example3_constants(p: float, dim: int = 1, **noise: float) -> Constants:
 
 def example4_constants(p: float, dim: int = 1, **noise: float) -> Constants:
     """Example 4, f = Σ z_i; with p = 4 and dim = 1 Example 1. df/dz is constant: l_f1 = 0."""
-    L0, L1 = smoothness(p)
-    return Constants(
-        p=p,
-        mu=modulus(p, dim),
-        m=monotonicity(p, dim),
-        mu_J=1.0,
-        C=1.0,
-        L0=L0,
-        L1=L1,
-        l_g1=1.0,
-        l_g2=1.0,
-        l_f0=math.sqrt(dim),
-        l_f1=0.0,
-        delta_phi=2.0 * dim,
-        **noise,
-    )
+    uncoupled = coupled_example3_constants(p, np.eye(dim), **noise)
+    return dataclasses.replace(uncoupled, l_f1=0.0, delta_phi=2.0 * dim)
 
 
 def coupled_example3_constants(p: float, coupling: Any, **noise: float) -> Constants:
