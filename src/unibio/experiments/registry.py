@@ -16,7 +16,7 @@ class Verdict(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Found:
     """What a check found: the verdict, the number it rests on, and a sentence with it."""
 
     verdict: Verdict
@@ -32,7 +32,7 @@ class Claim:
     where: str
     says: str
     details: str
-    check: Callable[[], Outcome]
+    check: Callable[[], Found]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Row:
     """A claim that has been checked."""
 
     claim: Claim
-    outcome: Outcome
+    outcome: Found
     seconds: float
 
 
 CLAIMS: dict[str, Claim] = {}
 
 
-def claim(where: str, says: str) -> Callable[[Callable[[], Outcome]], Callable[[], Outcome]]:
+def claim(where: str, says: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
     """Registers a check under its own name; its docstring is the long explanation."""
 
-    def register(check: Callable[[], Outcome]) -> Callable[[], Outcome]:
+    def register(check: Callable[[], Found]) -> Callable[[], Found]:
         name = check.__name__
         CLAIMS[name] = Claim(name, where, says, " ".join((check.__doc__ or "").split()), check)
         return check
