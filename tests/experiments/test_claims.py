@@ -1,13 +1,19 @@
 """Every claim is checked, with the verdict and the number that the docs state."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import unibio as ub
+from unibio.experiments import claims_theorem
 from unibio.experiments.registry import CLAIMS, verify
+from unibio.solvers.lower_level import refresh
 
 REFUTED = {
     "example_3",
@@ -32,6 +38,10 @@ CONFIRMED = {
     "martingale",
     "descent_lemma",
     "comparison_p_12",
+    "lower_lipschitz",
+    "upper_lipschitz",
+    "initial_gap",
+    "momentum_sum",
 }
 
 
@@ -44,7 +54,7 @@ def test_the_verdicts(rows):
     assert rows.keys() == CLAIMS.keys()
     assert {name for name, row in rows.items() if row.outcome.verdict == "refuted"} == REFUTED
     assert {name for name, row in rows.items() if row.outcome.verdict == "confirmed"} == CONFIRMED
-    assert len(rows) > 30
+    assert len(rows) > 40
 
 
 def test_the_numbers(rows):
@@ -60,6 +70,33 @@ def test_the_numbers(rows):
     assert value("complexity") == pytest.approx(22, abs=1e-2)
     assert value("neumann_bias") > 1
     assert 0.3 < value("smallest_singular_value") < 0.9
+    assert value("noise_assumption") == pytest.approx(math.e)
+    assert value("initial_gap") == pytest.approx(2 * math.sin(1))
+    assert value("tracking_error") <= 1
+
+
+def test_the_upper_part_of_the_sharp_schedule_meets_its_epsilon():
+    """p = 2, T = 2e5 steps from ‖∇Φ(x_0)‖ = 2.2ε, y at the radius R from y*."""
+    epsilon = 0.7
+    start = 2.2 * epsilon
+    plan = claims_theorem.easy_schedule(start, epsilon)
+    assert 0.1 <= plan.sigma_1 <= 1
+    assert claims_theorem.easy_gradient(start) >= 2 * epsilon  # standing still fails
+    mean, end, steps = claims_theorem.upper_part(plan, start)
+    assert 1e5 <= steps <= 1e7
+    assert mean <= epsilon
+    assert end <= epsilon
+    assert claims_theorem.upper_part(plan, start, share=1e-3)[0] > epsilon  # so does a far too small step
+
+
+def test_y_is_put_at_the_radius():
+    problem, x = claims_theorem.easy_problem(), jnp.asarray(1.3)
+    y, _ = refresh(claims_theorem.AtTheEdge(0.25), problem, x, jnp.asarray(3.0), jax.random.key(0))
+    assert float(y - ub.lower_solution(problem, x, jnp.asarray(0.0))) == pytest.approx(0.25, rel=1e-12)
+
+
+def test_without_refreshes_the_tracking_bound_fails():
+    assert claims_theorem.tracking(refreshed=False) > 1
 
 
 def test_the_page_of_differences_is_up_to_date(rows):
@@ -80,7 +117,7 @@ def test_every_claim_explains_itself():
 
 
 def test_an_unknown_claim():
-    with pytest.raises(ValueError, match="no claim nonsense; there are example"):
+    with pytest.raises(ValueError, match="no claim nonsense; there are "):
         verify(["nonsense"])
 
 

@@ -109,7 +109,7 @@ def martingale() -> Found:
     )
 
 
-def _runs(
+def runs(
     p: float, eta: float, steps: int, variance: float, seeds: int = 20
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     """x_t, m_t and y_t after each step for several seeds of Example 3."""
@@ -131,7 +131,8 @@ def _runs(
     return x, np.asarray(m), np.asarray(y), solver
 
 
-def _gradient(x: np.ndarray) -> np.ndarray:
+def true_gradient(x: np.ndarray) -> np.ndarray:
+    """∇Φ of Example 3."""
     return np.cos(x) * np.cos(np.sin(x))
 
 
@@ -140,8 +141,8 @@ def descent_lemma() -> Found:
     """Along 20 noisy trajectories of UniBiO on Example 3, p = 4, 200 steps each."""
     eta, p = 0.03, 4.0
     c = theory.example3_constants(p)
-    x, m, _, _ = _runs(p, eta, 200, 1.0)
-    gradient = _gradient(x[:, :-1])
+    x, m, _, _ = runs(p, eta, 200, 1.0)
+    gradient = true_gradient(x[:, :-1])
     phi = np.sin(np.sin(x))
     bound = -eta * np.abs(gradient) + 2 * eta * np.abs(m - gradient)
     bound = bound + (p - 1) / p * c.L_phi1 * eta ** (p / (p - 1)) + c.L_phi2 / 2 * eta**2
@@ -173,8 +174,8 @@ def momentum_lag() -> Found:
     trajectories: the weighted mean of ∇Φ(x_{t−i}) against ∇Φ(x_t), β = .9."""
     p, eta, beta = 4.0, 0.03, 0.9
     c = theory.example3_constants(p)
-    x, _, _, _ = _runs(p, eta, 200, 1.0)
-    gradient = _gradient(x[:, :-1])
+    x, _, _, _ = runs(p, eta, 200, 1.0)
+    gradient = true_gradient(x[:, :-1])
     average, worst = gradient[:, 0], 0.0
     for t in range(1, gradient.shape[1]):
         average = beta * average + (1 - beta) * gradient[:, t]
@@ -214,8 +215,8 @@ def figure_1_slowdown() -> Found:
     """Each p was run with its own step size. With η = .03 for all, deterministic, the mean of ‖∇Φ‖ is the same."""
     means = {}
     for p in (2.0, 4.0, 6.0):
-        x, _, _, _ = _runs(p, 0.03, 500, 0.0, seeds=1)
-        means[p] = float(np.mean(np.abs(_gradient(x[0, :-1]))))
+        x, _, _, _ = runs(p, 0.03, 500, 0.0, seeds=1)
+        means[p] = float(np.mean(np.abs(true_gradient(x[0, :-1]))))
     spread = max(means.values()) - min(means.values())
     text = ", ".join(f"p = {p:g}: {mean:.4f}" for p, mean in means.items())
     return Found(Verdict.refuted if spread < 1e-3 else Verdict.confirmed, spread, f"mean ‖∇Φ‖ with one η: {text}")
@@ -225,7 +226,7 @@ def _final(p: float, solver: Any) -> float:
     state, _ = jax.jit(lambda key: trajectory(example3(p), solver, jnp.asarray(0.001), jnp.asarray(0.001), 500, key))(
         jax.random.key(0)
     )
-    return float(np.abs(_gradient(np.asarray(state.x))))
+    return float(np.abs(true_gradient(np.asarray(state.x))))
 
 
 @claim("Figure 4 (p = 4)", "StocBiO, TTSA and MA-SOBA fail from (.001, .001)")

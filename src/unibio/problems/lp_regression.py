@@ -44,10 +44,11 @@ def lp_regression(
         train, validation: (features (n, d), targets (n,)); the validation targets are the clean ones.
         p: order of the loss and of the regulariser.
         c: weight of ‖w‖_p^p.
-        batch_size: samples per random batch at both levels; by default all of them.
+        batch_size: samples per random batch at both levels; by default every sample, once.
     """
     datasets = [
-        Dataset(pair, batch_size=len(pair[1]) if batch_size is None else batch_size) for pair in (train, validation)
+        Dataset(pair, len(pair[1]), replace=False) if batch_size is None else Dataset(pair, batch_size)
+        for pair in (train, validation)
     ]
     return Problem(_ValidationLoss(p), _WeightedLoss(p, c), p, f_batches=datasets[1], g_batches=datasets[0])
 
