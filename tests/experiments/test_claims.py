@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import pytest
 
 import unibio as ub
-from unibio.experiments import claims_theorem
+from unibio import theory
+from unibio.cli import theory as theory_command
+from unibio.experiments import claims_theorem, plot
 from unibio.experiments.registry import CLAIMS, verify
+from unibio.experiments.schedules import totals
 from unibio.solvers.lower_level import refresh
 
 REFUTED = {
@@ -132,7 +135,7 @@ def test_the_command_line():
     detail = run("verify", "--claim", "induction_constant")
     assert "8√3" in detail.stdout
     bad = run("verify", "--claim", "nonsense")
-    assert bad.returncode == 1
+    assert bad.returncode == 2
     assert bad.stderr.strip().splitlines()[-1].startswith("unibio: no claim nonsense")
     assert "Traceback" not in bad.stderr
 
@@ -143,6 +146,47 @@ def test_the_schedule_on_the_command_line():
     assert "1.62e+52" in out.stdout
     assert "not what to run" in out.stdout
     bad = run("theory", "example3", "--p", "1")
-    assert bad.returncode == 1
+    assert bad.returncode == 2
     assert "p must be finite and ≥ 2" in bad.stderr
     assert "Traceback" not in bad.stderr
+
+
+CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1, "C": 1, "L0": 3, "L1": 2, "l_g1": 1, "l_g2": 1, "l_f0": 1, "l_f1": 1}
+FILES = {
+    "not json": ("{", "is not JSON"),
+    "missing": (json.dumps({"p": 4}), "must hold one JSON object with the numbers p, mu"),
+    "unknown": (json.dumps(CONSTANTS | {"delta_phi": 1, "nu": 3}), "must hold one JSON object"),
+    "text": (json.dumps(CONSTANTS | {"delta_phi": "1"}), "delta_phi must be a number"),
+    "contradiction": (json.dumps(CONSTANTS | {"delta_phi": 1, "mu_J": 2}), r"mu_J ≤ C"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), FILES.values(), ids=FILES)
+def test_bad_constants(tmp_path, content, message):
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        theory_command.read_constants(path)
+
+
+def test_given_constants_and_the_plot(tmp_path):
+    path, drawn = tmp_path / "c.json", tmp_path / "totals.svg"
+    path.write_text(json.dumps(CONSTANTS | {"delta_phi": 1, "sigma_f": 1}))
+    out = run("theory", "--constants", str(path), "--plot", str(drawn))
+    assert out.returncode == 0, out.stderr
+    total = theory.schedule(theory_command.read_constants(path), 0.1).rows()[-1][-1]
+    assert total in out.stdout
+    assert "</svg>" in drawn.read_text()
+    assert [p.name for p in tmp_path.iterdir() if p.suffix not in (".json", ".svg")] == []
+
+
+def test_schedules_against_epsilon():
+    rows = totals([theory.example3_constants(p, sigma_f=1.0) for p in (2.0, 4.0)])
+    assert len(rows) == 2 * 2 * 13
+    at = {(row["p"], row["analysis"]): row for row in rows if row["epsilon"] == pytest.approx(0.1)}
+    exact = theory.schedule(theory.example3_constants(4.0, sigma_f=1.0), 0.1, analysis="sharp")
+    assert 10 ** at[4.0, "sharp"]["log10_T"] == pytest.approx(math.exp(exact.log_T))
+    assert at[2.0, "paper"]["log10_total"] == pytest.approx(at[2.0, "sharp"]["log10_total"])
+    lines = plot.schedules(rows).axes[0].get_lines()
+    drawn = next(line for line in lines if len(line.get_xdata()) and line.get_label() == "p = 4")
+    assert list(drawn.get_ydata()) == [r["log10_total"] for r in rows if (r["p"], r["analysis"]) == (4.0, "sharp")]

@@ -1,0 +1,5 @@
+"""`python -m unibio.cli`."""
+
+from unibio.cli import main
+
+main()

@@ -1,0 +1,78 @@
+"""`unibio verify`: every numbered claim of the paper, checked."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from unibio.experiments.registry import Row
+
+_COLOURS = {"confirmed": "green", "corrected": "yellow", "refuted": "red"}
+
+
+def verify(
+    claim: Annotated[list[str] | None, typer.Option(help="Only this claim, in detail; may be repeated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print docs/paper_vs_us.md.")] = False,
+) -> None:
+    """Check every numbered claim of the paper: confirmed, corrected or refuted."""
+    import jax
+
+    from unibio.experiments.registry import as_markdown
+    from unibio.experiments.registry import verify as check
+
+    jax.config.update("jax_enable_x64", True)
+    with Console(stderr=True).status("checking the paper's claims …") as status:
+
+        def tell(row: "Row") -> None:
+            status.update(f"{row.claim.where}: {row.outcome.verdict} ({row.seconds:.1f} s)")
+
+        rows = check(claim, tell)
+    if as_json:
+        print(json.dumps([_facts(row) for row in rows], indent=2, ensure_ascii=False))
+    elif markdown:
+        print(as_markdown(rows), end="")
+    elif claim:
+        for row in rows:
+            _print_detail(row)
+    else:
+        _print_table(rows)
+
+
+def _facts(row: "Row") -> dict[str, object]:
+    return {
+        "name": row.claim.name,
+        "where": row.claim.where,
+        "paper": row.claim.says,
+        "verdict": str(row.outcome.verdict),
+        "value": row.outcome.value,
+        "finding": row.outcome.finding,
+        "seconds": round(row.seconds, 2),
+    }
+
+
+def _verdict(row: "Row") -> str:
+    return f"[{_COLOURS[row.outcome.verdict]}]{row.outcome.verdict}[/]"
+
+
+def _print_detail(row: "Row") -> None:
+    console = Console()
+    console.print(f"[bold]{escape(row.claim.where)}[/] ({row.claim.name}): {_verdict(row)}", highlight=False)
+    for title, text in (("paper", row.claim.says), ("here", row.outcome.finding), ("how", row.claim.details)):
+        console.print(f"  {title}: {text}", highlight=False, markup=False)
+
+
+def _print_table(rows: "list[Row]") -> None:
+    console = Console()
+    table = Table("claim", "the paper says", "we find", "verdict", "s")
+    for row in rows:
+        texts = (escape(text) for text in (row.claim.where, row.claim.says, row.outcome.finding))
+        table.add_row(*texts, _verdict(row), f"{row.seconds:.1f}")
+    console.print(table)
+    counts = {v: sum(row.outcome.verdict == v for row in rows) for v in _COLOURS}
+    total = sum(row.seconds for row in rows)
+    console.print(", ".join(f"{count} {v}" for v, count in counts.items()) + f"; {total:.0f} s", highlight=False)
