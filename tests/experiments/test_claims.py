@@ -13,9 +13,8 @@ import pytest
 import unibio as ub
 from unibio import theory
 from unibio.cli import theory as theory_command
-from unibio.experiments import claims_theorem, plot
+from unibio.experiments import claims_theorem, schedules
 from unibio.experiments.registry import CLAIMS, verify
-from unibio.experiments.schedules import totals
 from unibio.solvers.lower_level import refresh
 
 REFUTED = {
@@ -181,12 +180,12 @@ def test_given_constants_and_the_plot(tmp_path):
 
 
 def test_schedules_against_epsilon():
-    rows = totals([theory.example3_constants(p, sigma_f=1.0) for p in (2.0, 4.0)])
+    rows = schedules.totals([theory.example3_constants(p, sigma_f=1.0) for p in (2.0, 4.0)])
     assert len(rows) == 2 * 2 * 13
     at = {(row["p"], row["analysis"]): row for row in rows if row["epsilon"] == pytest.approx(0.1)}
     exact = theory.schedule(theory.example3_constants(4.0, sigma_f=1.0), 0.1, analysis="sharp")
     assert 10 ** at[4.0, "sharp"]["log10_T"] == pytest.approx(math.exp(exact.log_T))
     assert at[2.0, "paper"]["log10_total"] == pytest.approx(at[2.0, "sharp"]["log10_total"])
-    lines = plot.schedules(rows).axes[0].get_lines()
+    lines = schedules.draw({"totals": rows}).axes[0].get_lines()
     drawn = next(line for line in lines if len(line.get_xdata()) and line.get_label() == "p = 4")
     assert list(drawn.get_ydata()) == [r["log10_total"] for r in rows if (r["p"], r["analysis"]) == (4.0, "sharp")]

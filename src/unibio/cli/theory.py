@@ -47,11 +47,11 @@ def theory(
     Console().print(_WARNING, highlight=False)
     if plot is not None:
         from unibio.experiments import plot as drawing
-        from unibio.experiments.schedules import totals
+        from unibio.experiments import schedules
 
         alone = constants is not None or example == "example1"
         sets = [chosen] if alone else [made(order) for order in (2.0, 3.0, 4.0, 6.0, 8.0)]
-        drawing.save(drawing.schedules(totals(sets)), plot)
+        drawing.save(schedules.draw({"totals": schedules.totals(sets)}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
 
 

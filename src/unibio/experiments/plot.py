@@ -1,17 +1,16 @@
 """Every figure, drawn from tables (lists of rows) and from nothing else. The only module that needs matplotlib."""
 
-import functools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unibio.experiments.tables import Rows, column
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Rows = Sequence[dict[str, Any]]
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and in grey by their lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#8C510A", "#5E3C99")
@@ -33,15 +32,10 @@ def style() -> AbstractContextManager[None]:
     return rc_context(_STYLE)
 
 
-def styled(draw: Callable[..., "Figure"]) -> Callable[..., "Figure"]:
-    """Draws in the house style."""
-
-    @functools.wraps(draw)
-    def inside(*arguments: Any, **others: Any) -> "Figure":
-        with style():
-            return draw(*arguments, **others)
-
-    return inside
+def with_style(draw: Callable[..., "Figure"], *arguments: Any) -> "Figure":
+    """draw(*arguments) in the house style."""
+    with style():
+        return draw(*arguments)
 
 
 def panels(columns: int = 1, rows: int = 1, width: float = 3.4, height: float = 2.7, **others: Any) -> Any:
@@ -74,41 +68,19 @@ def save(drawn: "Figure", path: Path) -> None:
         raise
 
 
-def select(rows: Rows, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows with these values."""
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+SOLVER_COLOURS = dict(
+    zip(("UniBiO", "StocBiO", "TTSA", "SOBA", "SABA", "MA-SOBA", "SUSTAIN", "VRBO", "BO-REP", "AmIGO", "F2SA"),
+        (*COLOURS, "#B2182B"), strict=True)
+)  # fmt: skip
 
 
-def distinct(rows: Rows, key: str) -> list[Any]:
-    """The values of a column, in the order of their first appearance."""
-    return list(dict.fromkeys(row[key] for row in rows))
+def solver_colour(name: str) -> str:
+    """The same colour for a solver everywhere; a variant such as “UniBiO (practical)” has its solver's."""
+    return SOLVER_COLOURS.get(name.split(" (")[0], "#444444")
 
 
-@styled
-def schedules(rows: Rows) -> "Figure":
-    """log10 of the total calls against ε, one line for each p; on the right against p at ε = 0.1."""
-    orders = distinct(rows, "p")
-    made, axes = panels(2 if len(orders) > 1 else 1, width=4.2)
-    styles = {"paper": "--", "sharp": "-"}
-    for p, colour in zip(orders, COLOURS, strict=False):
-        for analysis, style in styles.items():
-            line = select(rows, p=p, analysis=analysis)
-            axes[0].plot(
-                [row["epsilon"] for row in line], [row["log10_total"] for row in line], style, color=colour,
-                label=f"p = {p:g}" if analysis == "sharp" else None,
-            )  # fmt: skip
-    axes[0].plot([], [], "--", color="grey", label="paper's analysis")
-    axes[0].plot([], [], "-", color="grey", label="sharp analysis")
-    axes[0].set(xscale="log", xlabel="ε", ylabel="log₁₀ of total oracle calls")
-    axes[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    if len(orders) > 1:
-        epsilon = min(distinct(rows, "epsilon"), key=lambda value: abs(value - 0.1))
-        for colour, (analysis, style) in zip(COLOURS, styles.items(), strict=False):
-            line = select(rows, analysis=analysis, epsilon=epsilon)
-            values = [row["log10_total"] for row in line]
-            axes[1].plot(
-                [row["p"] for row in line], values, "o" + style, color=colour, label=f"{analysis}, ε = {epsilon:.2g}"
-            )
-        axes[1].set(xlabel="p", ylabel="log₁₀ of total oracle calls")
-        axes[1].legend()
-    return made
+def band(axis: Any, curve: Rows, colour: str, label: str) -> None:
+    """Median against t, with the band between the outer quantiles."""
+    t = column(curve, "t")
+    axis.plot(t, column(curve, "median"), color=colour, label=label)
+    axis.fill_between(t, column(curve, "low"), column(curve, "high"), color=colour, alpha=0.2, linewidth=0)

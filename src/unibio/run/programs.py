@@ -27,6 +27,7 @@ class Log(NamedTuple):
     calls: Calls
     status: Status
     finite: jax.Array
+    watched: PyTree = None  # what `trajectory(…, watch=…)` said of the state before each step
 
 
 def initialise(solver: BilevelSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[Any, Calls]:
@@ -67,11 +68,18 @@ def _as_log(state: Any, info: Info) -> Log:
 
 
 def trajectory(
-    problem: Problem, solver: BilevelSolver, x: PyTree, y: PyTree, steps: int, key: jax.Array
+    problem: Problem,
+    solver: BilevelSolver,
+    x: PyTree,
+    y: PyTree,
+    steps: int,
+    key: jax.Array,
+    watch: Callable[[Any], PyTree] | None = None,
 ) -> tuple[Any, Log]:
     """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
 
-    Nothing is stopped, measured or saved; the calls of the warm start count with the first step. `solve` is for people.
+    `watch` is a function of the state, noted before each step in the log's `watched`. Nothing is stopped or saved; the
+    calls of the warm start count with the first step. `solve` is for people.
     """
     checks.whole_number("steps", steps, low=1)
     if key is None:
@@ -81,8 +89,9 @@ def trajectory(
     state, calls = initialise(solver, problem, x, y, key)
 
     def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+        watched = None if watch is None else watch(state)
         state, info = solver.step(problem, state, jax.random.fold_in(key, t))
-        return state, _as_log(state, info)
+        return state, _as_log(state, info)._replace(watched=watched)
 
     state, log = jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))
     first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))

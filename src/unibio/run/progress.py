@@ -5,11 +5,24 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+_silent = False
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No bars inside: for a program that shows its own."""
+    global _silent
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
 
 @contextlib.contextmanager
 def terminal_progress(steps: int, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
     """A callback that moves a rich bar on stderr, if that is a terminal and rich is installed."""
-    if not sys.stderr.isatty():
+    if _silent or not sys.stderr.isatty():
         yield lambda row: None
         return
     try:
