@@ -65,6 +65,59 @@ def test_not_convex():
     assert worst.y.shape == (2,)
 
 
+CAUGHT = {
+    "one negative curvature in twenty": (
+        ub.Problem(
+            lambda x, y, batch: jnp.sum(y) + 0 * x,
+            lambda x, y, batch: jnp.sum(jnp.ones(20).at[-1].set(-0.5) * y**2) / 2 - y[0] * x,
+            2.0,
+        ),
+        jnp.full(20, 0.5),
+        "g(i)",
+        "violated",
+    ),
+    "y⁴ with p = 2": (
+        ub.Problem(lambda x, y, batch: y + 0 * x, lambda x, y, batch: y**4 / 4 - y * x, 2.0),
+        jnp.asarray(0.3),
+        "g(i)",
+        "violated",
+    ),
+    "df/dz is not Lipschitz": (
+        ub.Problem(lambda x, y, batch: jnp.abs(y) ** 3.5 + 0 * x, lambda x, y, batch: y**4 / 4 - y * x, 4.0),
+        jnp.asarray(0.3),
+        "f(ii)",
+        "violated",
+    ),
+    "NaN": (
+        ub.Problem(lambda x, y, batch: y + 0 * x, lambda x, y, batch: y**4 / 4 - y * x + 0 * jnp.log(y), 4.0),
+        jnp.asarray(-3.0),
+        "g(i)",
+        "cannot tell",
+    ),
+}
+
+
+@pytest.mark.parametrize(("problem", "y", "name", "verdict"), CAUGHT.values(), ids=CAUGHT)
+def test_what_hides(problem, y, name, verdict):
+    assert theory.audit(problem, jnp.asarray(0.3), y, samples=20)[name].verdict == verdict
+
+
+def test_the_shift_counts_only_inside_the_region():
+    """D H ≤ 1/(3·2.9²) where |y − 3| ≤ .1, although it has no bound at 0; l_g2 covers its slope."""
+    problem = ub.Problem(lambda x, y, batch: jnp.sin(y) + 0 * x, lambda x, y, batch: y**2 / 2 - y * x, 4.0)
+    found = theory.audit(problem, jnp.asarray(3.0), jnp.asarray(3.0), region=0.1, samples=50)
+    assert found.violated == []
+    assert 1 / (3 * 3.1**2) < found["g(vi)"].value <= 1 / (3 * 2.9**2)
+    assert 2 / (3 * 3.1**3) * 0.5 < found["g(iv)"].value <= 2 / (3 * 2.9**3)
+
+
+def test_float32_cannot_approach_the_shift_at_p_20():
+    x = jnp.asarray(0.3, jnp.float32)
+    found = theory.audit(ub.problems.example3(20.0), x, x, samples=20)
+    assert found.violated == []
+    assert found["g(v)"].verdict == "cannot tell"
+
+
 def test_hyper_cleaning_has_no_bound_on_the_generalised_hessian():
     data = ub.problems.corrupted_regression(30, 3)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0)

@@ -57,7 +57,32 @@ def test_at_a_singular_point():
     problem, constants, _ = CASES["example3"]
     found = theory.certificate(problem, jnp.zeros(1), jnp.zeros(1), constants)
     assert abs(float(found.value[0]) - 1.0) <= float(found.gradient_error)
-    assert float(found.lower_error) < 1e-8
+    assert float(found.lower_error) < 1e-6
+
+
+@pytest.mark.parametrize("p", [4.0, 20.0])
+def test_rounding_is_certified_too(p):
+    """b = sin x_1 + sin x_2 − 2 sin x_3 cancels to a few units in the last place, and y* is its (p−1)-th root."""
+    coupling = np.array([[1.0, 1.0, -2.0]])
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-1, 1, size=(60, 2))
+    x = np.concatenate([a, np.arcsin(np.sin(a).sum(axis=1, keepdims=True) / 2)], axis=1)
+    exact = np.sin(x.astype(np.longdouble)) @ coupling[0].astype(np.longdouble)
+    y_star = (np.sign(exact) * np.abs(exact) ** (1 / np.longdouble(p - 1))).astype(float)
+    computed = np.asarray(jnp.sin(x) @ coupling[0])
+    y = (np.sign(computed) * np.abs(computed) ** (1 / (p - 1)))[:, None]
+    constants, problem = theory.coupled_example3_constants(p, coupling), ub.problems.coupled_example3(p, coupling)
+    found = jax.vmap(lambda x, y: theory.certificate(problem, x, y, constants))(jnp.asarray(x), jnp.asarray(y))
+    error = np.abs(y[:, 0] - y_star)
+    assert error.max() > {4.0: 1e-6, 20.0: 0.05}[p]
+    assert np.all(error <= np.asarray(found.lower_error))
+
+
+def test_float32_underflow_is_certified_too():
+    for p, y in ((20.0, 0.00807), (8.0, 0.0)):
+        x, y = jnp.zeros((), jnp.float32), jnp.asarray(y, jnp.float32)
+        found = theory.certificate(ub.problems.example3(p), x, y, theory.example3_constants(p))
+        assert max(float(abs(y)), float(abs(found.y))) <= float(found.lower_error)
 
 
 def test_solve_stops_when_it_is_certified():

@@ -1,5 +1,6 @@
 """Schedules: powers of ε, no overflow, and refusing what cannot be run."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -73,6 +74,35 @@ def test_the_bounds_of_the_theorem_add_up_to_epsilon():
                 lag = 2 * (c.L_phi1 * power(eta - rest) + c.L_phi2 * math.exp(eta - rest))
             bias = 2 * c.l_g1 * c.l_f0 / c.mu_J * (1 - c.mu_J / c.C) ** plan.terms
             assert first + curvature + start + noise + lower + lag + bias <= 0.1
+            assert start <= 0.1 / 20 * (1 + 1e-9)
+
+
+def test_the_first_estimate_is_forgotten():
+    """A tiny Δ_φ must not make T so short that the first estimate's noise counts."""
+    c = theory.Constants(
+        p=2.0, mu=1.0, mu_J=1.0, C=1.0, L0=1.0, L1=0.0, l_g1=0.01, l_g2=0.01, l_f0=0.01, l_f1=1.0, delta_phi=1e-4,
+        sigma_f=10.0,
+    )  # fmt: skip
+    plan = theory.schedule(c, 0.01, 0.1, "sharp")
+    assert 2 * plan.sigma_1 * math.exp(-plan.log_one_minus_beta - plan.log_T) <= 0.01 / 20 * (1 + 1e-9)
+
+
+EXTREME = {
+    "growing series": {"mu_J": 0.01, "sigma_g2": 10.0},
+    "endless series": {"mu_J": 1e-9},
+    "no gap": {"delta_phi": 1e-60},
+    "no coupling": {"l_g1": 0.0},
+    "loud": {"sigma_f": 1e200, "sigma_g1": 1e200},
+}
+
+
+@pytest.mark.parametrize("change", EXTREME.values(), ids=EXTREME)
+def test_extreme_constants(change):
+    for analysis in ("paper", "sharp"):
+        plan = theory.schedule(dataclasses.replace(noisy(4.0), **change), 0.1, 0.1, analysis)
+        assert math.isfinite(plan.log_total)
+        assert plan.log_T >= 0
+        assert all("nan" not in value and "inf" not in value for _, _, value in plan.rows())
 
 
 def test_a_small_one_becomes_a_solver():
@@ -106,6 +136,7 @@ BAD = {
     "epsilon": (lambda c: theory.schedule(c, 0.0), "epsilon must be finite and > 0"),
     "delta": (lambda c: theory.schedule(c, 0.1, 0.9), r"delta must be finite and > 0 and ≤ 0\.735"),
     "analysis": (lambda c: theory.schedule(c, 0.1, analysis="best"), 'analysis must be "paper" or "sharp"'),
+    "iota": (lambda c: theory.schedule(c, 0.1, iota=0.5), "iota must be finite and ≥ 1"),
     "distance": (lambda c: theory.schedule(c, 0.1, distance=-1.0), "distance must be finite and > 0"),
 }
 
@@ -143,3 +174,13 @@ def test_sigma_1_bounds_the_measured_variance():
         exact = sum(sigma ** (2 * q) for q in range(1, terms))  # of v for b = 1; times A² ≤ 1
         assert c.sigma_1(terms) ** 2 >= exact
     assert theory.example3_constants(4.0).sigma_1(5) == 0.0
+
+
+def test_sigma_1_of_many_terms():
+    """The geometric sum at once against its terms one by one."""
+    for sigma in (0.0, 0.3, 0.999, 3.0):
+        c = theory.Constants(**GOOD, sigma_f=0.4, sigma_g2=sigma)
+        rho = 0.25 + sigma**2
+        series = sum(rho ** (q / 2) for q in range(7))
+        expected = 2 * 0.16 + 2 * (1 + sigma**2) * (1 + 0.16) * series**2
+        assert c.sigma_1(7) ** 2 == pytest.approx(expected, rel=1e-9)

@@ -1,4 +1,4 @@
-"""The command line: `unibio verify`, `unibio theory`."""
+"""The command line: `unibio reproduce`, `compare`, `verify`, `theory`, `list`."""
 
 import sys
 
@@ -13,10 +13,10 @@ def main() -> None:
         _fail(f"the command line needs more packages ({error.name}): pip install 'unibio[cli]'")
     try:
         app()
-    except (ValueError, TypeError, OSError) as error:
-        _fail(str(error))
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
+        _fail(str(error) or type(error).__name__)
 
 
 def _fail(message: str) -> None:
-    print(f"unibio: {message}", file=sys.stderr)
+    print(f"unibio: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(2)

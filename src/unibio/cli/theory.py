@@ -16,12 +16,14 @@ _WARNING = "Worst-case bounds, and astronomically conservative: what the theorem
 
 
 def theory(
-    example: Annotated[str, typer.Argument(help="example1, example3 or example4.")] = "example3",
-    p: Annotated[float, typer.Option(help="Order of uniform convexity.")] = 4.0,
-    dim: Annotated[int, typer.Option(help="Dimension.")] = 1,
+    example: Annotated[str | None, typer.Argument(help="example1, example3 (default) or example4.")] = None,
+    p: Annotated[float | None, typer.Option(help="Order of uniform convexity (4).")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension (1).")] = None,
     epsilon: Annotated[float, typer.Option(help="Accuracy.")] = 0.1,
     delta: Annotated[float, typer.Option(help="Failure probability.")] = 0.1,
-    noise: Annotated[float, typer.Option(help="Standard deviation of ∇_y g, ∇_x f and df/dz.")] = 1.0,
+    noise: Annotated[
+        float | None, typer.Option(help="σ_f and σ_g1 (1); for Gaussian noise σ_g1 is 1.52 standard deviations.")
+    ] = None,
     constants: Annotated[
         Path | None, typer.Option(help='Instead of an example: a JSON file {"p": 4, "mu": 0.3, …} of theory.Constants.')
     ] = None,
@@ -30,15 +32,15 @@ def theory(
     """The main theorem's schedule, by the paper's and by the sharp analysis."""
     from unibio import theory as th
 
-    def made(order: float) -> "Constants":
-        if example == "example1":
-            return th.example4_constants(4.0, 1, sigma_f=noise, sigma_g1=noise)
-        maker = th.example3_constants if example == "example3" else th.example4_constants
-        return maker(order, dim, sigma_f=noise, sigma_g1=noise)
+    given = [name for name, value in (("--p", p), ("--dim", dim), ("--noise", noise)) if value is not None]
+    if constants is not None and (given or example):
+        raise ValueError(f"--constants says it all; leave out {', '.join([*given, *([example] if example else [])])}.")
+    if plot is not None:
+        from unibio.experiments.plot import check_path
 
-    if example not in ("example1", "example3", "example4"):
-        raise ValueError(f"no example {example!r}; there are example1, example3, example4.")
-    chosen = made(p) if constants is None else read_constants(constants)
+        check_path(plot)
+    sets = [read_constants(constants)] if constants else _example(example or "example3", p, dim, noise)
+    chosen = sets[0]
     plans = [th.schedule(chosen, epsilon, delta, analysis) for analysis in ("paper", "sharp")]
     table = Table("symbol", "meaning", "paper's analysis", "sharp analysis")
     for (symbol, meaning, left), (_, _, right) in zip(*(plan.rows() for plan in plans), strict=True):
@@ -49,10 +51,25 @@ def theory(
         from unibio.experiments import plot as drawing
         from unibio.experiments import schedules
 
-        alone = constants is not None or example == "example1"
-        sets = [chosen] if alone else [made(order) for order in (2.0, 3.0, 4.0, 6.0, 8.0)]
-        drawing.save(schedules.draw({"totals": schedules.totals(sets)}), plot)
+        drawing.save(schedules.draw({"totals": schedules.totals(sorted(sets, key=lambda c: c.p))}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
+
+
+def _example(name: str, p: float | None, dim: int | None, noise: float | None) -> "list[Constants]":
+    """The constants asked for, and those of other orders for the plot."""
+    from unibio import theory as th
+
+    sigma = {"sigma_f": 1.0 if noise is None else noise, "sigma_g1": 1.0 if noise is None else noise}
+    if name == "example1":
+        if p is not None or dim is not None:
+            raise ValueError("example1 has p = 4 and one dimension; for others take example4 --p … --dim ….")
+        return [th.example4_constants(4.0, 1, **sigma)]
+    makers = {"example3": th.example3_constants, "example4": th.example4_constants}
+    if name not in makers:
+        raise ValueError(f"no example {name!r}; there are example1, example3, example4.")
+    first = 4.0 if p is None else p
+    orders = [first, *(order for order in (2.0, 3.0, 4.0, 6.0, 8.0) if order != first)]
+    return [makers[name](order, 1 if dim is None else dim, **sigma) for order in orders]
 
 
 def read_constants(path: Path) -> "Constants":

@@ -20,6 +20,8 @@ def verify(
     markdown: Annotated[bool, typer.Option(help="Print docs/paper_vs_us.md.")] = False,
 ) -> None:
     """Check every numbered claim of the paper: confirmed, corrected or refuted."""
+    if claim and markdown:
+        raise ValueError("--markdown prints the page of all claims: leave out --claim, or leave out --markdown.")
     import jax
 
     from unibio.experiments.registry import as_markdown

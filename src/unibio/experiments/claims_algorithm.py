@@ -1,5 +1,6 @@
-"""Claims about Epoch-SGD, UniBiO, its analysis and the synthetic figures."""
+"""Claims about Epoch-SGD, UniBiO and the synthetic figures."""
 
+import functools
 import math
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from unibio import theory
 from unibio.core.noise import Noise
-from unibio.experiments.registry import Found, Verdict, claim
+from unibio.experiments.claims import bound
+from unibio.experiments.registry import Found, Verdict, claim, judge
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.problems import example3
@@ -17,34 +19,91 @@ from unibio.run.programs import trajectory
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
 
 
+@claim("Lemma (function gap)", "ψ(w) − ψ* ≤ G(pG/μ)^{1/(p−1)} if ‖∇ψ(w)‖ ≤ G")
+def function_gap() -> Found:
+    """On |w|^p/p with the sharp modulus, p from 2 to 12."""
+    worst = 0.0
+    for p in (2.0, 3.0, 4.0, 8.0, 12.0):
+        w = np.logspace(-3, 1, 200)
+        slope = w ** (p - 1)
+        worst = max(worst, float(np.max(w**p / p / (slope * (p * slope / theory.modulus(p)) ** (1 / (p - 1))))))
+    return bound(worst, "the gap")
+
+
+@claim("Lemma (lower gradient bound)", "‖∇_y g‖ ≤ (2^{2L_1R+1} − 1)·L_1/L_0 within R of a point that has y* within R")
+def lower_gradient_bound() -> Found:
+    """L_1/L_0 has the wrong dimension (its own proof has L_0/L_1). Example 3 at x = π/2, y* = 1, p = 8, the point
+    y = 1 + 2R: the gradient exceeds the printed bound and stays below (L0/L1)(e^{2·L1·R} − 1)."""
+    p, reach = 8.0, 0.3
+    L0, L1 = theory.smoothness(p)
+    true = (1 + 2 * reach) ** (p - 1) - 1
+    printed = (2 ** (2 * L1 * reach + 1) - 1) * L1 / L0
+    right = L0 / L1 * (math.exp(2 * L1 * reach) - 1)
+    return Found(
+        judge(true <= printed),
+        true / right,
+        f"R = {reach}: true {true:.3f}, printed {printed:.3f}, corrected {right:.3f}",
+    )
+
+
 @claim("Lemma (convex guarantee)", "with probability 1 − δ the mean gap is at most 2γ(G²+σ²)log(2/δ) + D²/(2γT) + …")
 def convex_guarantee() -> Found:
-    """|w|⁴/4 from w = 1 in a ball of radius 1, γ = .05, T = 100, Gaussian noise, 2,000 repetitions, δ = .1; σ² of
-    the light tail is 2v/(1 − e^{−2}) for variance v. The share of runs beyond the bound must be at most δ."""
+    """Nearly tight: √(w² + κ²) − κ with κ = .02, so G = 1, from w = 1 = D with γ = 1/T, T = 40,000: w walks straight to
+    0 and the mean gap is nearly D²/(2γT). Gaussian noise of deviation .05, whose light-tail σ² is 2v/(1 − e^{−2}); δ =
+    .1, 200 repetitions: their 90 % quantile against the bound."""
     rng = np.random.default_rng(0)
-    gamma, steps, delta, deviation = 0.05, 100, 0.1, 0.5
-    w, total = np.ones(2000), np.zeros(2000)
+    steps, delta, deviation, kappa = 40_000, 0.1, 0.05, 0.02
+    gamma, w, total = 1 / steps, np.ones(200), np.zeros(200)
     for _ in range(steps):
-        total += w**4 / 4
-        w = np.clip(w - gamma * (w**3 + deviation * rng.normal(size=2000)), 0, 2)
-    G, sigma = 8.0, math.sqrt(2 * deviation**2 / (1 - math.exp(-2)))
-    iota = math.log(2 / delta)
-    bound = (
-        2 * gamma * (G**2 + sigma**2) * iota + 1 / (2 * gamma * steps) + 8 * (G + sigma) * math.sqrt(3 * iota / steps)
-    )
-    beyond = float(np.mean(total / steps > bound))
-    verdict = Verdict.confirmed if beyond <= delta else Verdict.refuted
-    return Found(verdict, beyond, f"{100 * beyond:.1f} % of the runs beyond the bound (δ = 10 %); it is far from tight")
+        root = np.sqrt(w**2 + kappa**2)
+        total += root - kappa
+        w = w - gamma * (w / root + deviation * rng.normal(size=200))
+    sigma, iota = math.sqrt(2 * deviation**2 / (1 - math.exp(-2))), math.log(2 / delta)
+    limit = 2 * gamma * (1 + sigma**2) * iota + 1 / (2 * gamma * steps) + 8 * (1 + sigma) * math.sqrt(3 * iota / steps)
+    return bound(float(np.quantile(total / steps, 1 - delta)) / limit, "the 90 % quantile of the mean gap")
 
 
 @claim("Lemma (induction)", "8√3·… ≤ 20·… and the three parts add up to V_k ι/2")
 def induction_constant() -> Found:
-    """8√3 = 13.86 may be rounded up to 20, but the sum 1/12 + 1/300 + 1/3 = .42 ≤ 1/2 holds either way; the floors in
-    T_k cost a factor of 2 in the gap, 2^{1/p} in the distance."""
-    value = 8 * math.sqrt(3)
-    return Found(
-        Verdict.corrected, value, f"the constant is 8√3 = {value:.2f}, not 20; ι enters the distance as ι^(1/p)"
+    """8√3 = 13.86 ≤ 20 is right, but then the third part is 20/60·(G+σ)/√(G²+σ²), up to .47 and not 1/3, and the sum
+    exceeds 1/2; with 8√3 it does not. Largest sum over V_k ι (largest at ι = 1) for σ/G from .001 to 1000, p = 2, 4, 8,
+    ten epochs with floored T_k: a floor keeps at least half of a real length ≥ 1, and nearly all of T_1 ≥ 3600."""
+    sums, kept = {20.0: 0.0, 8 * math.sqrt(3): 0.0}, 1.0
+    noise = np.logspace(-3, 3, 601)[:, None]
+    for p in (2.0, 4.0, 8.0):
+        real = 3600 * (1 + noise**2) * 2 ** (2 * (p - 1) / p * np.arange(10))
+        keep = np.floor(real) / real
+        kept = min(kept, float(keep.min()))
+        for constant in sums:
+            parts = 1 / 12 + 1 / 300 / keep + constant / 60 * (1 + noise) / np.sqrt((1 + noise**2) * keep)
+            sums[constant] = max(sums[constant], float(parts.max()))
+    printed, ours = sums.values()
+    lengths = np.linspace(1, 50, 49_001)
+    half = float(np.min(np.floor(lengths) / lengths))
+    text = (
+        f"sum {printed:.3f} with 20, {ours:.3f} with 8√3; floors keep {kept:.4f} of T_k, {half:.2f} of any length ≥ 1"
     )
+    return Found(judge(printed <= 0.5, ours <= 0.5 <= half), printed, text)
+
+
+@claim(
+    "Theorem 2 (bound)",
+    "k† = ⌊…⌋ epochs leave a gap of T^{−p/(2(p−1))}(3600(G²+σ²))^{p/(2(p−1))}(p/μ)^{1/(p−1)}ι at most; the distance has ι too",
+)
+def epoch_count() -> Found:
+    """The proof drops the floor in k†. V_{k†+1} over the printed gap for 10,001 values of T/T_1 up to 1e6: at most 2,
+    which is 2^{1/p} in the distance. There the log factor enters as ι^{1/p}, since (μ/p)‖w − w*‖^p ≤ gap."""
+    worst = {}
+    for p in (2.0, 4.0, 8.0):
+        tau, budget = 2 * (p - 1) / p, np.logspace(0, 6, 10_001)
+        epochs = np.floor(np.log2(budget * (2**tau - 1) + 1) / tau + 1e-12)
+        worst[p] = float(np.max(2.0**-epochs * budget ** (1 / tau)))
+    gaps, distances = (
+        ", ".join(f"{r:.2f}" for r in worst.values()),
+        ", ".join(f"{r ** (1 / p):.2f}" for p, r in worst.items()),
+    )
+    text = f"up to {gaps} times the printed gap at p = 2, 4, 8, {distances} times the distance, with ι^(1/p) for ι"
+    return Found(judge(max(worst.values()) <= 1, max(worst.values()) <= 2), max(worst.values()), text)
 
 
 @claim("Theorem 2 (budget)", "75, 172, 737, 3059 inner iterations on average at p = 2, 4, 6, 8, with a budget of 100")
@@ -84,31 +143,32 @@ def epoch_sgd_rate() -> Found:
 
 @claim("Lemma (inner product)", "Σ⟨∇ψ(w_t), w_t − w*⟩ ≤ γ/2·Σ‖∇ψ(w_t)‖² + ‖w_1 − w*‖²/(2γ)")
 def inner_product() -> Found:
-    """1,000 random sequences of 20 gradients in four dimensions."""
+    """1,000 random sequences of 20 gradients in four dimensions, w* between 1e-8 and 1 from w_{T+1}, where the two
+    sides are equal: the slack is ‖w_{T+1} − w*‖²/(2γ)."""
     rng = np.random.default_rng(1)
-    worst = -math.inf
+    slacks = []
     for _ in range(1000):
         gamma, gradients = 10 ** rng.uniform(-2, 1), rng.normal(size=(20, 4))
-        w = rng.normal(size=4) - gamma * np.vstack([np.zeros(4), np.cumsum(gradients, axis=0)[:-1]])
-        w_star = rng.normal(size=4)
-        left = np.sum(gradients * (w - w_star))
+        w = rng.normal(size=4) - gamma * np.vstack([np.zeros(4), np.cumsum(gradients, axis=0)])
+        w_star = w[-1] + 10 ** rng.uniform(-8, 0) * rng.normal(size=4)
+        left = np.sum(gradients * (w[:-1] - w_star))
         right = gamma / 2 * np.sum(gradients**2) + np.sum((w[0] - w_star) ** 2) / (2 * gamma)
-        worst = max(worst, float(left - right))
-    return Found(Verdict.confirmed if worst <= 1e-9 else Verdict.refuted, worst, f"largest left − right: {worst:.2g}")
+        slacks.append(float((right - left) / right))
+    least = min(slacks)
+    return Found(judge(least >= -1e-12), least, f"smallest slack over the right side {least:.1e}: it is attained")
 
 
 @claim("Lemma (martingale)", "ΣX_t ≤ √(3 log(1/δ)Σσ_t²) with probability 1 − δ")
 def martingale() -> Found:
-    """20,000 sums of 50 Gaussians whose light-tail parameter is σ² = 2v/(1 − e^{−2}); δ = .05."""
-    rng = np.random.default_rng(2)
-    sums = rng.normal(size=(20_000, 50)).sum(axis=1)
-    bound = math.sqrt(3 * math.log(20) * 50 * 2 / (1 - math.exp(-2)))
-    beyond = float(np.mean(sums > bound))
-    return Found(
-        Verdict.confirmed if beyond <= 0.05 else Verdict.refuted, beyond, f"{100 * beyond:.2f} % beyond (δ = 5 %)"
-    )
+    """2,000,000 sums of 1,000 fair signs, for which E exp(X²/σ²) = e exactly with σ = 1: the (1 − δ)-quantile over the
+    bound at δ = .05, .001, .0001. For small δ it tends to √(2/3) = .82."""
+    sums = 2 * np.random.default_rng(2).binomial(1000, 0.5, size=2_000_000) - 1000
+    shares = [float(np.quantile(sums, 1 - d)) / math.sqrt(3000 * math.log(1 / d)) for d in (0.05, 0.001, 0.0001)]
+    found = bound(max(shares), "the (1 − δ)-quantile")
+    return Found(found.verdict, found.value, f"{found.finding} at δ = .0001, {shares[0]:.2f} at δ = .05")
 
 
+@functools.cache
 def runs(
     p: float, eta: float, steps: int, variance: float, seeds: int = 20
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
@@ -136,80 +196,6 @@ def true_gradient(x: np.ndarray) -> np.ndarray:
     return np.cos(x) * np.cos(np.sin(x))
 
 
-@claim("Lemma (descent)", "Φ(x_{t+1}) ≤ Φ(x_t) − η‖∇Φ(x_t)‖ + 2η‖m_t − ∇Φ(x_t)‖ + (p−1)/p·L_φ1η^{p/(p−1)} + L_φ2η²/2")
-def descent_lemma() -> Found:
-    """Along 20 noisy trajectories of UniBiO on Example 3, p = 4, 200 steps each."""
-    eta, p = 0.03, 4.0
-    c = theory.example3_constants(p)
-    x, m, _, _ = runs(p, eta, 200, 1.0)
-    gradient = true_gradient(x[:, :-1])
-    phi = np.sin(np.sin(x))
-    bound = -eta * np.abs(gradient) + 2 * eta * np.abs(m - gradient)
-    bound = bound + (p - 1) / p * c.L_phi1 * eta ** (p / (p - 1)) + c.L_phi2 / 2 * eta**2
-    worst = float(np.max(phi[:, 1:] - phi[:, :-1] - bound))
-    return Found(Verdict.confirmed if worst <= 0 else Verdict.refuted, worst, f"largest left − right: {worst:.3g}")
-
-
-@claim("Lemma (any sequence)", "y* drifts by at most I·l_p·η^{1/(p−1)} over a period")
-def drift() -> Found:
-    """True, and so is the sharper l_p(Iη)^{1/(p−1)}, for any sequence with steps η. Worst case: straight through x = 0,
-    where y* moves fastest."""
-    p, eta, period = 4.0, 0.01, 10
-    c = theory.example3_constants(p)
-    starts = np.linspace(-0.2, 0.1, 301)
-    ends = starts + period * eta
-    moved = np.abs(
-        np.sign(np.sin(ends)) * np.abs(np.sin(ends)) ** (1 / 3)
-        - np.sign(np.sin(starts)) * np.abs(np.sin(starts)) ** (1 / 3)
-    )
-    paper, sharp = period * c.l_p * eta ** (1 / (p - 1)), c.l_p * (period * eta) ** (1 / (p - 1))
-    largest = float(moved.max())
-    verdict = Verdict.corrected if largest <= sharp else Verdict.refuted
-    return Found(verdict, largest / sharp, f"drift {largest:.3f}, printed bound {paper:.3f}, sharper bound {sharp:.3f}")
-
-
-@claim("Lemma (momentum)", "the lag of the average is at most (L_φ1η^{1/(p−1)} + L_φ2η)/(1−β)")
-def momentum_lag() -> Found:
-    """True, and by Jensen so is L_φ1(ηβ/(1−β))^{1/(p−1)} + L_φ2ηβ/(1−β), which changes the rate. Measured along 20
-    trajectories: the weighted mean of ∇Φ(x_{t−i}) against ∇Φ(x_t), β = .9."""
-    p, eta, beta = 4.0, 0.03, 0.9
-    c = theory.example3_constants(p)
-    x, _, _, _ = runs(p, eta, 200, 1.0)
-    gradient = true_gradient(x[:, :-1])
-    average, worst = gradient[:, 0], 0.0
-    for t in range(1, gradient.shape[1]):
-        average = beta * average + (1 - beta) * gradient[:, t]
-        worst = max(worst, float(np.max(np.abs(average - gradient[:, t]))))
-    paper = (c.L_phi1 * eta ** (1 / (p - 1)) + c.L_phi2 * eta) / (1 - beta)
-    span = eta * beta / (1 - beta)
-    sharp = c.L_phi1 * span ** (1 / (p - 1)) + c.L_phi2 * span
-    verdict = Verdict.corrected if worst <= sharp <= paper else Verdict.refuted
-    return Found(verdict, worst / sharp, f"lag {worst:.3f}, printed bound {paper:.1f}, sharper bound {sharp:.1f}")
-
-
-@claim("Theorem 3 (Q)", "Q = ln(με/(4l_g1l_f0))/ln(1 − μ/C)")
-def number_of_terms() -> Found:
-    """The bias enters twice, so its share needs με/16; and where μ = C, as in Examples 1, 3, 4, the logarithm is of 0:
-    Q = 1."""
-    terms = theory.schedule(theory.example3_constants(4.0), 0.1).terms
-    return Found(Verdict.corrected, float(terms), f"max(1, ⌈ln(μ_Jε/(16l_g1l_f0))/ln(1 − μ_J/C)⌉); Example 3: {terms}")
-
-
-@claim("Theorem 3 (complexity)", "total oracle complexity Õ(ε^{−5p+6})")
-def complexity() -> Found:
-    """Exponents fitted over ε in [1e-3, 1e-1] with ι = 1. Bounding the lag at once instead of step by step gives
-    ε^{−(3p−2)} with the same algorithm."""
-    grid = np.logspace(-3, -1, 7)
-    found = {}
-    for analysis in ("paper", "sharp"):
-        for p in (2.0, 4.0, 8.0):
-            c = theory.example3_constants(p, sigma_f=1.0, sigma_g1=1.0)
-            totals = [theory.schedule(c, float(eps), 0.1, analysis, iota=1.0).log_total for eps in grid]
-            found[analysis, p] = -float(np.polyfit(np.log(grid), totals, 1)[0])
-    text = "; ".join(f"{a}: " + ", ".join(f"{found[a, p]:.2f}" for p in (2.0, 4.0, 8.0)) for a in ("paper", "sharp"))
-    return Found(Verdict.corrected, found["sharp", 8.0], f"exponents at p = 2, 4, 8: {text}")
-
-
 @claim("Figure 1", "larger p makes UniBiO converge more slowly")
 def figure_1_slowdown() -> Found:
     """Each p was run with its own step size. With η = .03 for all, deterministic, the mean of ‖∇Φ‖ is the same."""
@@ -219,37 +205,36 @@ def figure_1_slowdown() -> Found:
         means[p] = float(np.mean(np.abs(true_gradient(x[0, :-1]))))
     spread = max(means.values()) - min(means.values())
     text = ", ".join(f"p = {p:g}: {mean:.4f}" for p, mean in means.items())
-    return Found(Verdict.refuted if spread < 1e-3 else Verdict.confirmed, spread, f"mean ‖∇Φ‖ with one η: {text}")
+    return Found(judge(spread >= 1e-3), spread, f"mean ‖∇Φ‖ with one η: {text}")
 
 
-def _final(p: float, solver: Any) -> float:
-    state, _ = jax.jit(lambda key: trajectory(example3(p), solver, jnp.asarray(0.001), jnp.asarray(0.001), 500, key))(
-        jax.random.key(0)
-    )
-    return float(np.abs(true_gradient(np.asarray(state.x))))
+@functools.cache
+def _ends(name: str) -> dict[float, float]:
+    """Final ‖∇Φ‖ at p = 4, 12, 20 from (.001, .001) after 500 steps, with the step sizes that the paper states."""
+    solver: Any = {
+        "StocBiO": StocBiO(0.5, 0.1, lower_steps=5, terms=9),
+        "TTSA": TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0),
+        "MA-SOBA": MASOBA(1.0, 0.01, 0.01),
+        "UniBiO": UniBiO(0.02, period=10, hypergradient=Neumann(terms=10, scale=1.0)),
+    }[name]
+    start, key = jnp.asarray(0.001), jax.random.key(0)
+    run = jax.jit(lambda p: trajectory(example3(p), solver, start, start, 500, key)[0].x)
+    return {p: float(np.abs(true_gradient(np.asarray(run(p))))) for p in (4.0, 12.0, 20.0)}
 
 
 @claim("Figure 4 (p = 4)", "StocBiO, TTSA and MA-SOBA fail from (.001, .001)")
 def comparison_p_4() -> Found:
     """With the step sizes the paper states (and the Neumann step equal to the lower one) StocBiO and TTSA converge."""
-    ends = {
-        "StocBiO": _final(4.0, StocBiO(0.5, 0.1, lower_steps=5, terms=9)),
-        "TTSA": _final(4.0, TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0)),
-        "MA-SOBA": _final(4.0, MASOBA(1.0, 0.01, 0.01)),
-    }
+    ends = {name: _ends(name)[4.0] for name in ("StocBiO", "TTSA", "MA-SOBA")}
     text = ", ".join(f"{name} {value:.4f}" for name, value in ends.items())
-    verdict = Verdict.refuted if ends["StocBiO"] < 0.05 and ends["TTSA"] < 0.05 else Verdict.confirmed
-    return Found(verdict, ends["StocBiO"], f"final ‖∇Φ‖: {text}")
+    return Found(judge(min(ends.values()) >= 0.05), ends["StocBiO"], f"final ‖∇Φ‖: {text}")
 
 
 @claim("Figure 4 (p = 12, 20)", "StocBiO, TTSA and MA-SOBA fail from (.001, .001), UniBiO does not")
 def comparison_p_12() -> Found:
-    """p = 12: y^{10} = 1e-30 at the start, so H is 0 for them and x never moves."""
-    stuck = min(
-        _final(12.0, StocBiO(0.5, 0.1, lower_steps=5, terms=9)),
-        _final(12.0, TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0)),
-        _final(12.0, MASOBA(1.0, 0.01, 0.01)),
-    )
-    ours = _final(12.0, UniBiO(0.02, period=10, hypergradient=Neumann(terms=10, scale=1.0)))
-    verdict = Verdict.confirmed if stuck > 0.99 and ours < 0.05 else Verdict.refuted
-    return Found(verdict, ours, f"final ‖∇Φ‖: UniBiO {ours:.4f}, the others {stuck:.4f} and more")
+    """y^{p−2} is 1e-30 and 1e-54 at the start, so H is 0 for them and x never moves. Both p."""
+    stuck = {p: min(_ends(name)[p] for name in ("StocBiO", "TTSA", "MA-SOBA")) for p in (12.0, 20.0)}
+    ours = {p: _ends("UniBiO")[p] for p in (12.0, 20.0)}
+    verdict = judge(min(stuck.values()) > 0.99 and max(ours.values()) < 0.05)
+    text = "; ".join(f"p = {p:g}: UniBiO {ours[p]:.4f}, the others {stuck[p]:.4f} and more" for p in ours)
+    return Found(verdict, max(ours.values()), f"final ‖∇Φ‖, {text}")

@@ -1,4 +1,4 @@
-"""The main theorem, run: the upper part of its schedule, the tracking of the lower level, and the momentum's error."""
+"""The main theorem: its lemmas where they are tight, its schedule, and both run."""
 
 import dataclasses
 import math
@@ -13,14 +13,144 @@ import numpy as np
 from unibio import theory
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
+from unibio.experiments.claims import spow
 from unibio.experiments.claims_algorithm import runs, true_gradient
-from unibio.experiments.registry import Found, Verdict, claim
+from unibio.experiments.registry import Found, Verdict, claim, judge
 from unibio.problems import example3
 from unibio.solvers import UniBiO
 from unibio.solvers.lower_level import refresh
 from unibio.theory.schedule import Schedule
 
 _SMALL, _NOISE = 0.1, 0.1
+
+
+@claim("Lemma (descent)", "Φ(x_{t+1}) ≤ Φ(x_t) − η‖∇Φ(x_t)‖ + 2η‖m_t − ∇Φ(x_t)‖ + (p−1)/p·L_φ1η^{p/(p−1)} + L_φ2η²/2")
+def descent_lemma() -> Found:
+    """Tight for ∇Φ = |x|^{1/(p−1)} + x, L_φ1 = L_φ2 = 1: a step of 0 with m ≈ 0 against 201 x_t, 31 η and both signs of
+    m_t, p = 2, 4, 8. And along 20 noisy trajectories of UniBiO on Example 3, p = 4, 200 steps each; there also
+    Φ(x_{t+1}) − Φ(x_t) − ⟨∇Φ(x_t), x_{t+1} − x_t⟩ alone against the last two terms."""
+    x, eta, m = np.meshgrid(np.linspace(-1, 1, 201), np.logspace(-3, 0, 31), (-1e-12, 1e-12))
+    tight = 0.0
+    for p in (2.0, 4.0, 8.0):
+
+        def phi(x, p=p):
+            return (p - 1) / p * spow(x, p / (p - 1)) + x**2 / 2
+
+        gradient = np.abs(x) ** (1 / (p - 1)) + x
+        left = phi(x - eta * np.sign(m)) - phi(x) + eta * np.abs(gradient) - 2 * eta * np.abs(m - gradient)
+        tight = max(tight, float(np.max(left / ((p - 1) / p * eta ** (p / (p - 1)) + eta**2 / 2))))
+    whole, second = _descent_shares(4.0, 0.03)
+    text = f"attained: {tight:.4f} of its last two terms where it is tight; on Example 3 {whole:.2g}, the second order {second:.2g}"
+    return Found(judge(max(tight, whole, second) <= 1 + 1e-6), tight, text)
+
+
+def _descent_shares(p: float, eta: float) -> tuple[float, float]:
+    """Along trajectories on Example 3: what is left for the last two terms of the lemma, and their true size, over them."""
+    c = theory.example3_constants(p)
+    x, m, _, _ = runs(p, eta, 200, 1.0)
+    gradient, phi = true_gradient(x[:, :-1]), np.sin(np.sin(x))
+    last = (p - 1) / p * c.L_phi1 * eta ** (p / (p - 1)) + c.L_phi2 / 2 * eta**2
+    change = phi[:, 1:] - phi[:, :-1]
+    whole = change + eta * np.abs(gradient) - 2 * eta * np.abs(m - gradient)
+    second = change - gradient * np.diff(x, axis=1)
+    return float(np.max(whole)) / last, float(np.max(second)) / last
+
+
+@claim("Lemma (any sequence)", "y* drifts by at most I·l_p·η^{1/(p−1)} over a period")
+def drift() -> Found:
+    """True, and so is the sharper l_p(Iη)^{1/(p−1)}, for any sequence with steps η. Worst case: straight through x = 0,
+    where y* moves fastest; p = 4."""
+    p, eta, period = 4.0, 0.01, 10
+    c = theory.example3_constants(p)
+    starts = np.linspace(-0.2, 0.1, 301)
+    moved = np.abs(spow(np.sin(starts + period * eta), 1 / (p - 1)) - spow(np.sin(starts), 1 / (p - 1)))
+    paper, sharp = period * c.l_p * eta ** (1 / (p - 1)), c.l_p * (period * eta) ** (1 / (p - 1))
+    largest = float(moved.max())
+    text = f"drift {largest:.4f}, printed bound {paper:.3f}; sharper: l_p(Iη)^(1/(p−1)) = {sharp:.4f}"
+    return Found(judge(largest <= sharp <= paper), largest / sharp, text)
+
+
+def _lag(gradients: np.ndarray, beta: float) -> np.ndarray:
+    """|weighted mean of ∇Φ(x_0), …, ∇Φ(x_t) − ∇Φ(x_t)| at every t along the last axis."""
+    average, lags = gradients[..., 0], []
+    for t in range(gradients.shape[-1]):
+        average = beta * average + (1 - beta) * gradients[..., t]
+        lags.append(np.abs(average - gradients[..., t]))
+    return np.stack(lags, axis=-1)
+
+
+def _lag_bounds(p: float, eta: float, beta: float, L_phi1: float, L_phi2: float) -> tuple[float, float]:
+    """Printed, and by Jensen."""
+    span = eta * beta / (1 - beta)
+    printed = (L_phi1 * eta ** (1 / (p - 1)) + L_phi2 * eta) / (1 - beta)
+    return printed, L_phi1 * span ** (1 / (p - 1)) + L_phi2 * span
+
+
+@claim("Lemma (momentum)", "the lag of the average is at most (L_φ1η^{1/(p−1)} + L_φ2η)/(1−β)")
+def momentum_lag() -> Found:
+    """True, and by Jensen so is L_φ1(ηβ/(1−β))^{1/(p−1)} + L_φ2ηβ/(1−β), which changes the rate. Nearly tight: β = .9
+    and 300 steps straight to 0 with ∇Φ = |x|^{1/(p−1)}, L_φ1 = 1, L_φ2 = 0, p = 2, 4, 8. And along 20 trajectories on
+    Example 3, p = 4."""
+    eta, beta, shares = 0.03, 0.9, {}
+    for p in (2.0, 4.0, 8.0):
+        lag = float(_lag((eta * np.arange(300)[::-1]) ** (1 / (p - 1)), beta)[-1])
+        shares[p] = [lag / limit for limit in _lag_bounds(p, eta, beta, 1.0, 0.0)]
+    c = theory.example3_constants(4.0)
+    lag = float(np.max(_lag(true_gradient(runs(4.0, eta, 200, 1.0)[0][:, :-1]), beta)))
+    example = lag / _lag_bounds(4.0, eta, beta, c.L_phi1, c.L_phi2)[1]
+    largest = max(example, *(max(pair) for pair in shares.values()))
+    printed, sharp = (", ".join(f"{pair[i]:.2f}" for pair in shares.values()) for i in (0, 1))
+    text = f"lag/bound at p = 2, 4, 8: {printed} printed, {sharp} for the sharper one; {example:.2g} of it on Example 3"
+    return Found(judge(largest <= 1 + 1e-9), largest, text)
+
+
+def _theorem_sum(plan: Schedule, terms: int) -> float:
+    """The right side of the theorem's last estimate over ε, with Q terms and with the bias twice, as it enters."""
+    c, p, eta = plan.constants, plan.constants.p, math.exp(plan.log_eta)
+    steps, late = math.exp(plan.log_T), math.exp(plan.log_one_minus_beta)
+    holder, lipschitz = c.L_phi1 * eta ** (1 / (p - 1)), c.L_phi2 * eta
+    noise = 2 * plan.sigma_1 / (steps * late) + 2 * math.sqrt(late) * plan.sigma_1
+    lower = 2 * c.L_phi2 * math.exp(plan.refresh.log_largest)
+    bias = 2 * c.l_g1 * c.l_f0 / c.mu_J * (1 - c.mu_J / c.C) ** terms
+    lag = (p - 1) / p * holder + lipschitz / 2 + 2 / late * (holder + lipschitz)
+    return (c.delta_phi / (steps * eta) + lag + noise + lower + bias) / plan.epsilon
+
+
+@claim("Theorem 3 (Q)", "Q = ln(με/(4l_g1l_f0))/ln(1 − μ/C)")
+def number_of_terms() -> Found:
+    """The bias enters twice, so με/4 lets it take ε/2 beside the ε/2 of the lower level, and nothing is left; με/16
+    suffices. The theorem's last estimate for μ_J = .02, C = 1, p = 4, ε = .1, with either Q. Where μ = C, as in
+    Examples 1, 3, 4, the logarithm is of 0: there Q = 1."""
+    c = theory.Constants(
+        p=4.0, mu=1 / 3, mu_J=0.02, C=1.0, L0=3.0, L1=2.0, l_g1=1.0, l_g2=1.0, l_f0=1.0, l_f1=1.0, delta_phi=2.0,
+        sigma_f=1.0,
+    )  # fmt: skip
+    plan = theory.schedule(c, 0.1)
+    printed = math.ceil(math.log(c.mu_J * 0.1 / (4 * c.l_g1 * c.l_f0)) / math.log1p(-c.mu_J / c.C))
+    sums = [_theorem_sum(plan, terms) for terms in (printed, plan.terms)]
+    at_one = theory.schedule(theory.example3_constants(4.0), 0.1).terms
+    text = (
+        f"Q = {printed} gives {sums[0]:.2f}ε; ⌈ln(μ_Jε/(16l_g1l_f0))/ln(1 − μ_J/C)⌉ = {plan.terms} gives {sums[1]:.2f}ε"
+    )
+    return Found(judge(sums[0] <= 1, sums[1] <= 1 and at_one == 1), sums[0], f"{text}; Example 3: Q = {at_one}")
+
+
+@claim("Theorem 3 (complexity)", "total oracle complexity Õ(ε^{−5p+6})")
+def complexity() -> Found:
+    """Exponents fitted over ε in [1e-3, 1e-1] with ι = 1. Bounding the lag at once instead of step by step gives
+    ε^{−(3p−2)} with the same algorithm."""
+    grid, orders = np.logspace(-3, -1, 7), (2.0, 4.0, 8.0)
+    found = {}
+    for analysis in ("paper", "sharp"):
+        for p in orders:
+            c = theory.example3_constants(p, sigma_f=1.0, sigma_g1=1.0)
+            totals = [theory.schedule(c, float(eps), 0.1, analysis, iota=1.0).log_total for eps in grid]
+            found[analysis, p] = -float(np.polyfit(np.log(grid), totals, 1)[0])
+    held = all(found["sharp", p] < 3 * p - 2 + 0.05 and found["paper", p] < 5 * p - 6 + 0.05 for p in orders)
+    text = ["; ".join(", ".join(f"{found[a, p]:.2f}" for p in orders) for a in (a,)) for a in ("paper", "sharp")]
+    return Found(
+        judge(held), found["paper", 8.0], f"exponents {text[0]} at p = 2, 4, 8; a sharper analysis {text[1]}: 3p − 2"
+    )
 
 
 class AtTheEdge(eqx.Module):
@@ -123,25 +253,35 @@ def tracking_error() -> Found:
     return Found(verdict, worst, f"largest distance {worst:.3f} of the radius, nearly all of it drift within a period")
 
 
+def _walk_errors(steps: int, eta: float, beta: float, sigma: float) -> float:
+    """ΣE|m_t − ∇Φ(x_t)| for ∇Φ = x walked straight with steps η, noise σ on each estimate, 400 repetitions."""
+    noise = sigma * np.random.default_rng(0).normal(size=(steps, 400))
+    x = -eta * np.arange(steps)
+    m, total = x[0] + noise[0], 0.0
+    for t in range(steps):
+        m = beta * m + (1 - beta) * (x[t] + noise[t])
+        total += float(np.mean(np.abs(m - x[t])))
+    return total
+
+
 @claim(
     "Lemma (momentum recursion)",
     "ΣE‖ε_t‖ ≤ σ_1/(1−β) + T√(1−β)σ_1 + T·L_φ2·R + T·bias + T(L_φ1η^{1/(p−1)} + L_φ2η)/(1−β)",
 )
 def momentum_sum() -> Found:
-    """Along 20 noisy trajectories of UniBiO on Example 3, p = 4, β = .9, with the largest ‖y_t − y*‖ seen for R and the
-    series exact (no bias); also with the sharper lag."""
+    """Nearly tight: ∇Φ = x walked straight (L_φ2 = 1, y exact), without noise, and with noise only; β = .9. And along
+    20 noisy trajectories of UniBiO on Example 3, p = 4, with the largest ‖y_t − y*‖ seen for R and the series exact (no
+    bias); there also with the sharper lag."""
     p, eta, beta, variance = 4.0, 0.03, 0.9, 0.3
+    lagging = _walk_errors(1000, eta, beta, 0.0) / (1000 * eta / (1 - beta))
+    noisy = _walk_errors(1000, 0.0, beta, 1.0) / (1 / (1 - beta) + 1000 * math.sqrt(1 - beta))
     c = theory.example3_constants(p, sigma_f=math.sqrt(variance))
     x, m, y, _ = runs(p, eta, 200, variance)
     x = x[:, :-1]
-    radius = float(np.max(np.abs(y - np.sign(np.sin(x)) * np.abs(np.sin(x)) ** (1 / (p - 1)))))
-    total = float(np.sum(np.mean(np.abs(m - true_gradient(x)), axis=0)))
-    steps, sigma = x.shape[1], c.sigma_1(1)
-    start = sigma / (1 - beta) + steps * (math.sqrt(1 - beta) * sigma + c.L_phi2 * radius)
-    printed = start + steps / (1 - beta) * (c.L_phi1 * eta ** (1 / (p - 1)) + c.L_phi2 * eta)
-    span = eta * beta / (1 - beta)
-    sharp = start + steps * (c.L_phi1 * span ** (1 / (p - 1)) + c.L_phi2 * span)
-    verdict = Verdict.confirmed if total <= sharp <= printed else Verdict.refuted
-    return Found(
-        verdict, total / printed, f"sum {total:.1f}, printed bound {printed:.0f}, with the sharper lag {sharp:.0f}"
-    )
+    radius = float(np.max(np.abs(y - spow(np.sin(x), 1 / (p - 1)))))
+    mean, sigma = float(np.mean(np.abs(m - true_gradient(x)))), c.sigma_1(1)
+    start = sigma / (1 - beta) / x.shape[1] + math.sqrt(1 - beta) * sigma + c.L_phi2 * radius
+    printed, sharp = (mean / (start + lag) for lag in _lag_bounds(p, eta, beta, c.L_phi1, c.L_phi2))
+    text = f"not violated; reaches {lagging:.2f} of the bound by lag alone, {noisy:.2f} by noise alone"
+    text += f", {printed:.2g} on Example 3 ({sharp:.2g} with the sharper lag)"
+    return Found(judge(max(lagging, noisy, printed, sharp) <= 1), max(lagging, noisy), text)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unibio.experiments.tables import Rows, column
+from unibio.experiments.tables import Rows, column, distinct, select
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,12 +24,12 @@ _STYLE: Any = {
 
 
 def style() -> AbstractContextManager[None]:
-    """The house style, for a while: a user's own settings stay as they are."""
+    """The house style, for a while: a user's own settings stay as they are, and do not enter."""
     try:
-        from matplotlib import rc_context
+        from matplotlib.style import context
     except ImportError:
         raise ValueError("plots need matplotlib: pip install 'unibio[plot]'") from None
-    return rc_context(_STYLE)
+    return context(_STYLE, after_reset=True)
 
 
 def with_style(draw: Callable[..., "Figure"], *arguments: Any) -> "Figure":
@@ -46,15 +46,20 @@ def panels(columns: int = 1, rows: int = 1, width: float = 3.4, height: float = 
     return made, list(made.subplots(rows, columns, squeeze=False, **others).flat)
 
 
-def save(drawn: "Figure", path: Path) -> None:
-    """Writes it whole or not at all; the ending of the name is the format."""
-    path = Path(path)
-    formats = drawn.canvas.get_supported_filetypes()
+def check_path(path: Path) -> str:
+    """The format of a figure that can be saved there; else a message."""
     kind = path.suffix.lstrip(".").lower()
-    if kind not in formats:
+    if kind not in ("svg", "pdf", "png"):
         raise ValueError(f"cannot draw into {path.name!r}: the name must end in .svg, .pdf or .png.")
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent}; make it first.")
+    return kind
+
+
+def save(drawn: "Figure", path: Path) -> None:
+    """Writes it whole or not at all; the ending of the name is the format."""
+    path = Path(path)
+    kind = check_path(path)
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -84,3 +89,13 @@ def band(axis: Any, curve: Rows, colour: str, label: str) -> None:
     t = column(curve, "t")
     axis.plot(t, column(curve, "median"), color=colour, label=label)
     axis.fill_between(t, column(curve, "low"), column(curve, "high"), color=colour, alpha=0.2, linewidth=0)
+
+
+def solver_curves(rows: Rows) -> "Figure":
+    """‖∇Φ‖ against oracle calls, a curve with its band for each solver."""
+    made, (axis,) = panels(width=5.0, height=3.2)
+    for solver in distinct(rows, "solver"):
+        band(axis, select(rows, solver=solver), solver_colour(solver), solver)
+    axis.set(xlabel="oracle calls", ylabel="‖∇Φ‖", yscale="log")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return made

@@ -112,6 +112,6 @@ def verdict(tables: Tables) -> str:
     counts = [", ".join(str(row["lower_steps"]) for row in rows) for rows in (large, small)]
     return (
         f"The slopes {slopes} do flatten with p, but because of the step sizes (see “one step size”). The paper's "
-        f"inner iterations {counts[0]} are whole epochs of larger budgets than its 100, which gives {counts[1]}; with the "
-        f"larger ones p = 8 ends at {last:.4f}."
+        f"inner iterations {counts[0]} are whole epochs of larger budgets than its 100, which gives {counts[1]}; "
+        f"with the larger ones p = 8 ends at {last:.4f}."
     )

@@ -8,11 +8,16 @@ from collections.abc import Callable
 
 
 class Verdict(enum.StrEnum):
-    """Confirmed: true as printed. Corrected: true with another constant or condition. Refuted: false."""
+    """Confirmed: true as printed, if loose. Corrected: true with another constant or condition. Refuted: false."""
 
     confirmed = "confirmed"
     corrected = "corrected"
     refuted = "refuted"
+
+
+def judge(printed: object, corrected: object = False) -> Verdict:
+    """Confirmed if what is printed holds, corrected if only our form of it does, refuted if neither does."""
+    return Verdict.confirmed if printed else Verdict.corrected if corrected else Verdict.refuted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +91,8 @@ def as_markdown(rows: list[Row]) -> str:
         "Every numbered claim of *Bilevel Optimization with Lower-Level Uniform Convexity* (ICLR 2026), checked by a",
         "function of",
         f"`unibio.experiments`: {counts}. This page is written by `unibio verify --markdown > docs/paper_vs_us.md`;",
-        "`unibio verify --claim NAME` explains one. *Corrected* means true with another constant or condition.",
+        "`unibio verify --claim NAME` explains one. *Confirmed* means true as printed, possibly loose; *corrected*",
+        "true with another constant or condition.",
         "",
         "| where | the paper | here | verdict | claim |",
         "|---|---|---|---|---|",

@@ -1,7 +1,9 @@
 """What an experiment is, and the list of them all. Each is a module with the names of `Experiment`."""
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -52,6 +54,23 @@ def load(name: str) -> Experiment:
     """The experiment of that name."""
     module: Any = importlib.import_module(f"unibio.experiments.{EXPERIMENTS[name]}")
     return module
+
+
+def set_up_jax() -> None:
+    """float64, and compiled programs kept in the user's cache folder; where that cannot be written, without."""
+    config: Any = jax.config
+    config.update("jax_enable_x64", True)
+    if config.jax_compilation_cache_dir:  # the user has chosen one
+        return
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unibio" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        return
+    if os.access(folder, os.W_OK | os.X_OK):
+        config.update("jax_compilation_cache_dir", str(folder))
+        config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:

@@ -1,6 +1,7 @@
 """The paper's constants, schedules and bounds as code, with its errors corrected."""
 
-from unibio.theory.audit import Audit, Finding, audit
+from unibio.theory.assumptions import Finding
+from unibio.theory.audit import Audit, audit
 from unibio.theory.certificate import Certificate, Certified, certificate
 from unibio.theory.constants import (
     Constants,

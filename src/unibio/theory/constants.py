@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unibio.core import checks
-from unibio.theory.moduli import holder_constant, modulus, monotonicity, smoothness
+from unibio.theory.moduli import holder_constant, log, log_sum, modulus, monotonicity, smoothness
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,29 +86,50 @@ class Constants:
         """‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖."""
         return self.l_p * self.L_phi2
 
-    def sigma_1(self, terms: int) -> float:
-        """√ of a bound on the variance of the Neumann estimate with Q = terms: independent and Horner, symmetric J.
+    def log_sigma_1(self, terms: int) -> float:
+        """log σ_1, σ_1² a bound on the variance of the Neumann estimate with Q = terms: independent and Horner, for
+        symmetric J.
 
         E‖(I − J(ζ)/C)u‖² ≤ ρ‖u‖² with ρ = (1−μ_J/C)² + σ_g2²/C², so by Minkowski the series is at most
-        Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without noise it is 0, whatever the bound.
+        Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without noise σ_1 is 0, whatever the bound.
         """
         checks.whole_number("terms", terms, low=1)
         if self.sigma_f == self.sigma_g2 == 0:
-            return 0.0
-        rho = (1 - self.mu_J / self.C) ** 2 + (self.sigma_g2 / self.C) ** 2
-        series = sum(rho ** (q / 2) for q in range(terms))
-        growth = (self.l_g1**2 + self.sigma_g2**2) * (self.l_f0**2 + self.sigma_f**2) / self.C**2
-        return math.sqrt(2 * self.sigma_f**2 + 2 * growth * series**2)
+            return -math.inf
+        log_root = math.log(math.hypot(1 - self.mu_J / self.C, self.sigma_g2 / self.C) or 1e-300)  # log ρ / 2
+        log_growth = (
+            log(math.hypot(self.l_g1, self.sigma_g2)) + log(math.hypot(self.l_f0, self.sigma_f)) - math.log(self.C)
+        )
+        series = 2 * (log_growth + _log_geometric(log_root, terms))
+        return (math.log(2) + log_sum(2 * log(self.sigma_f), series)) / 2
+
+    def sigma_1(self, terms: int) -> float:
+        """σ_1 itself, inf where a float cannot hold it."""
+        value = self.log_sigma_1(terms)
+        return math.exp(value) if value < 709 else math.inf
+
+
+def _log_geometric(log_ratio: float, terms: int) -> float:
+    """log Σ_{q<terms} e^{q·log_ratio}, at once: the number of terms may be astronomical."""
+    if abs(log_ratio) * terms < 1e-9:
+        return math.log(terms)
+    if log_ratio < 0:
+        return math.log(-math.expm1(terms * log_ratio)) - math.log(-math.expm1(log_ratio))
+    return (terms - 1) * log_ratio + _log_geometric(-log_ratio, terms)
 
 
 def example3_constants(p: float, dim: int = 1, **noise: float) -> Constants:
-    """Example 3, f = Σ sin(clip(z_i)), in `dim` uncoupled dimensions; noise as sigma_f=…, sigma_g1=…, sigma_g2=…."""
-    return coupled_example3_constants(p, np.eye(dim), **noise)
+    """Example 3, f = Σ sin(clip(z_i)), in `dim` uncoupled dimensions; noise as sigma_f=…, sigma_g1=…, sigma_g2=….
+
+    sigma_g1 is the light tail's: Gaussian noise of variance v has sigma_g1² = 2v/(1 − e^{−2}).
+    """
+    checks.whole_number("dim", dim, low=1)
+    return _sine_constants(p, dim, 1.0, 1.0, dim * math.sin(1.0), noise)
 
 
 def example4_constants(p: float, dim: int = 1, **noise: float) -> Constants:
     """Example 4, f = Σ z_i; with p = 4 and dim = 1 Example 1. df/dz is constant: l_f1 = 0."""
-    uncoupled = coupled_example3_constants(p, np.eye(dim), **noise)
+    uncoupled = example3_constants(p, dim, **noise)
     return dataclasses.replace(uncoupled, l_f1=0.0, delta_phi=2.0 * dim)
 
 
@@ -119,11 +140,19 @@ def coupled_example3_constants(p: float, coupling: Any, **noise: float) -> Const
     cos z has slope (p−1)|y|^{p−2} sin|z| in y, largest at the clip |z| = π/2.
     """
     coupling = np.atleast_2d(np.asarray(coupling, float))
-    dim = coupling.shape[0]
-    norm = float(np.linalg.norm(coupling, 2))
+    if coupling.ndim != 2 or not np.isfinite(coupling).all() or not coupling.any():
+        raise ValueError(f"coupling must be a finite matrix other than 0; got {coupling!r}.")
     largest = np.abs(coupling).sum(axis=1)
-    L0, L1 = smoothness(p, float(largest.max()))
-    reach = np.sin(np.minimum(largest, math.pi / 2)).sum()
+    reach = float(np.sin(np.minimum(largest, math.pi / 2)).sum())
+    norm = float(np.linalg.norm(coupling, 2))
+    return _sine_constants(p, coupling.shape[0], norm, float(largest.max()), reach, noise)
+
+
+def _sine_constants(
+    p: float, dim: int, norm: float, largest: float, reach: float, noise: dict[str, float]
+) -> Constants:
+    """‖B‖ = norm, max|(B sin x)_i| ≤ largest, |Φ| ≤ reach."""
+    L0, L1 = smoothness(p, largest)
     return Constants(
         p=p,
         mu=modulus(p, dim),
@@ -136,6 +165,6 @@ def coupled_example3_constants(p: float, coupling: Any, **noise: float) -> Const
         l_g2=norm,
         l_f0=math.sqrt(dim),
         l_f1=(p - 1) * (math.pi / 2) ** ((p - 2) / (p - 1)),
-        delta_phi=2.0 * float(reach),
+        delta_phi=2.0 * reach,
         **noise,
     )

@@ -28,7 +28,15 @@ def scalar_modulus(p: float) -> float:
             low = t
         else:
             high = t
-    return (1 + t ** (p - 1)) / (1 + t) ** (p - 1)
+    return _positive("c_p", math.exp(math.log1p(t ** (p - 1)) - (p - 1) * math.log1p(t)), p)
+
+
+def _positive(name: str, value: float, p: float, dim: int = 1) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f"{name} is no positive float at p = {p}, dim = {dim}: it is smaller than 1e-308, or too large."
+        )
+    return value
 
 
 def modulus(p: float, dim: int = 1) -> float:
@@ -39,14 +47,14 @@ def modulus(p: float, dim: int = 1) -> float:
         (0.3333333333, 0.037037037)
     """
     checks.whole_number("dim", dim, low=1)
-    return scalar_modulus(p) * dim ** (1 - p / 2)
+    return _positive("modulus", scalar_modulus(p) * float(dim) ** (1 - p / 2), p, dim)
 
 
 def monotonicity(p: float, dim: int = 1) -> float:
     """The largest m for ‖y‖_p^p/p: 2^{2−p}·dim^{1−p/2}, attained between −y and y."""
     checks.number("p", p, low=2.0)
     checks.whole_number("dim", dim, low=1)
-    return 2 ** (2 - p) * dim ** (1 - p / 2)
+    return _positive("monotonicity", 2.0 ** (2 - p) * float(dim) ** (1 - p / 2), p, dim)
 
 
 def holder_constant(p: float, mu: float, l_g1: float) -> float:
@@ -54,7 +62,9 @@ def holder_constant(p: float, mu: float, l_g1: float) -> float:
     checks.number("p", p, low=2.0)
     checks.number("mu", mu, low=0.0, strict=True)
     checks.number("l_g1", l_g1, low=0.0)
-    return (p * l_g1 / (2 * mu)) ** (1 / (p - 1))
+    if l_g1 == 0:
+        return 0.0
+    return math.exp((math.log(p / 2) + math.log(l_g1) - math.log(mu)) / (p - 1))
 
 
 def smoothness(p: float, bound: float = 1.0) -> tuple[float, float]:
@@ -79,11 +89,20 @@ def regression_moduli(features: Any, logits: Any, p: float, c: float) -> Regress
     """
     checks.number("c", c, low=0.0)
     features, logits = np.asarray(features, float), np.asarray(logits, float)
+    if features.ndim != 2 or logits.shape != features.shape[:1]:
+        raise ValueError(f"features must be (n, d) and logits (n,); got shapes {features.shape} and {logits.shape}.")
+    if not (np.isfinite(features).all() and np.isfinite(logits).all()):
+        raise ValueError("features and logits must be finite.")
     n, d = features.shape
-    weighted = (1 / (1 + np.exp(-logits)))[:, None] ** (1 / p) * features
+    weighted = np.exp(-np.logaddexp(0, -logits) / p)[:, None] * features
     least = float(np.linalg.svd(weighted, compute_uv=False)[-1]) if n >= d else 0.0
     data = p * scalar_modulus(p) * n ** (-p / 2) * least**p
     return RegressionModuli(data, c * p * modulus(p, d))
+
+
+def log(value: float) -> float:
+    """log, −∞ at 0."""
+    return math.log(value) if value > 0 else -math.inf
 
 
 def log_sum(*logs: float) -> float:

@@ -16,9 +16,9 @@ from unibio.core import checks
 from unibio.hypergradients.neumann import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.theory.constants import Constants
-from unibio.theory.moduli import log_sum
+from unibio.theory.moduli import log, log_sum
 
-_c1, _C1 = 6.25e-4, 20.0  # the theorem's small and large constants, chosen so that its sum stays below ε
+_c1, _C1 = 6.25e-4, 20.0  # the theorem's small and large constants; docs/theory.md adds up what they leave of ε
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +46,18 @@ class Schedule:
     log_one_minus_beta: float
     log_period: float
     terms: int
-    sigma_1: float
+    log_sigma_1: float
     log_T: float
     log_iota: float
     epochs: float  # k†
     warm_start: LowerPlan
     refresh: LowerPlan
     log_total: float
+
+    @property
+    def sigma_1(self) -> float:
+        """Deviation of the hypergradient estimate, inf where a float cannot hold it."""
+        return self.constants.sigma_1(self.terms)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(symbol, meaning, value) for every quantity."""
@@ -63,7 +68,7 @@ class Schedule:
                 "Hölder and Lipschitz constants of ∇Φ",
                 f"{self.constants.L_phi1:.4g}, {self.constants.L_phi2:.4g}",
             ),
-            ("σ_1", "deviation of the hypergradient estimate", f"{self.sigma_1:.4g}"),
+            ("σ_1", "deviation of the hypergradient estimate", power_of_ten(self.log_sigma_1)),
             ("Q", "terms of the Neumann series", str(self.terms)),
             ("1 − β", "1 − momentum", power_of_ten(self.log_one_minus_beta)),
             ("η", "upper step", power_of_ten(self.log_eta)),
@@ -113,7 +118,8 @@ def schedule(
     distance: float = 1.0,
     iota: float | None = None,
 ) -> Schedule:
-    """The theorem's parameters for (1/T)Σ E‖∇Φ(x_t)‖ ≤ epsilon with probability 1 − delta.
+    """The theorem's parameters for (1/T)Σ E‖∇Φ(x_t)‖ ≤ epsilon with probability 1 − delta, for symmetric d∇_y g/dz (as
+    where it is diagonal): Q and σ_1 rest on that.
 
     Arguments:
         analysis: "paper" (total Õ(ε^{−(5p−6)})) or "sharp" (Õ(ε^{−(3p−2)})).
@@ -127,15 +133,25 @@ def schedule(
     checks.number("epsilon", epsilon, low=0.0, strict=True)
     checks.number("delta", delta, low=0.0, high=2 / math.e, strict=True, remedy="ι = log(2/δ̃) ≥ 1 needs δ ≤ 2/e.")
     checks.number("distance", distance, low=0.0, strict=True)
+    if iota is not None:
+        checks.number("iota", iota, low=1.0)
     if analysis not in ("paper", "sharp"):
         raise ValueError(f'analysis must be "paper" or "sharp"; got {analysis!r}.')
     c, p = constants, constants.p
     terms = neumann_terms(c, epsilon)
-    sigma_1 = c.sigma_1(terms)
-    log_momentum = 0.0 if sigma_1 == 0 else min(0.0, math.log(_c1) + 2 * math.log(epsilon) - 2 * math.log(sigma_1))
+    if c.L_phi2 == 0:
+        raise ValueError(
+            "l_f1 and l_f0·l_g2 are 0: the hypergradient does not depend on y, so there is nothing to plan."
+        )
+    log_sigma_1 = c.log_sigma_1(terms)
+    log_momentum = min(0.0, math.log(_c1) + 2 * math.log(epsilon) - 2 * log_sigma_1)
     log_period = -log_momentum
     log_eta = (_paper_eta if analysis == "paper" else _sharp_eta)(c, epsilon, log_momentum)
-    log_T = math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon)
+    log_T = max(
+        0.0,
+        math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon),
+        math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),  # until the first estimate is forgotten
+    )
     radius = _lower_target(c, epsilon)
     log_iota, epochs = (math.log(iota), 1.0) if iota is not None else (math.log(math.log(2 / delta) + 1), 1.0)
     for _ in range(60):  # ι and k† grow like logarithms of each other: this settles in a few rounds
@@ -152,8 +168,8 @@ def schedule(
         log_T + log_calls_per_step, warm.log_steps, log_sum(log_T - log_period, 0.0) + refresh.log_steps
     )
     return Schedule(
-        c, epsilon, delta, analysis, log_eta, log_momentum, log_period, terms, sigma_1, log_T, log_iota, epochs, warm,
-        refresh, log_total,
+        c, epsilon, delta, analysis, log_eta, log_momentum, log_period, terms, log_sigma_1, log_T, log_iota, epochs,
+        warm, refresh, log_total,
     )  # fmt: skip
 
 
@@ -176,21 +192,21 @@ def _c2(p: float) -> float:
 
 def _paper_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
     p, e = c.p, math.log(epsilon)
-    inner = min(log_momentum - math.log(c.L_phi1), math.log(p / (p - 1)) - math.log(c.L_phi1),
-                log_momentum - math.log(c.l_p * c.L_phi2))  # fmt: skip
+    inner = min(log_momentum - log(c.L_phi1), math.log(p / (p - 1)) - log(c.L_phi1),
+                log_momentum - log(c.l_p * c.L_phi2))  # fmt: skip
     choices = [(p - 1) * (e + inner), log_momentum + e - math.log(c.L_phi2), e - math.log(c.L_phi2)]
-    drift = (p - 1) * (log_momentum - math.log(c.l_p) + math.log(_lower_target(c, epsilon) / 2))
+    drift = (p - 1) * (log_momentum - log(c.l_p) + math.log(_lower_target(c, epsilon) / 2))
     return min(_c2(p) + min(choices), drift)
 
 
 def _sharp_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
     p, e = c.p, math.log(epsilon)
     choices = [
-        log_momentum + (p - 1) * (e - math.log(c.L_phi1)),
-        (p - 1) * (e + math.log(p / (p - 1)) - math.log(c.L_phi1)),
+        log_momentum + (p - 1) * (e - log(c.L_phi1)),
+        (p - 1) * (e + math.log(p / (p - 1)) - log(c.L_phi1)),
         log_momentum + e - math.log(c.L_phi2),
     ]
-    drift = log_momentum + (p - 1) * (math.log(_lower_target(c, epsilon) / 2) - math.log(c.l_p))
+    drift = log_momentum + (p - 1) * (math.log(_lower_target(c, epsilon) / 2) - log(c.l_p))
     return min(_c2(p) + min(choices), drift)
 
 
@@ -235,9 +251,12 @@ def _epoch_sgd(plan: LowerPlan) -> EpochSGD:
     )
 
 
-def power_of_ten(log: float) -> str:
+def power_of_ten(logarithm: float) -> str:
     """e^log for people, of any size."""
-    if -7 < log < 14:
-        return f"{math.exp(log):.4g}"
-    exponent = math.floor(log / math.log(10))
-    return f"{math.exp(log - exponent * math.log(10)):.2f}e{exponent:+d}"
+    if math.isinf(logarithm):
+        return "0" if logarithm < 0 else "inf"
+    if -7 < logarithm < 14:
+        return f"{math.exp(logarithm):.4g}"
+    exponent = math.floor(logarithm / math.log(10))
+    mantissa = f"{math.exp(logarithm - exponent * math.log(10)):.2f}"
+    return f"{mantissa}e{exponent:+d}" if mantissa != "10.00" else f"1.00e{exponent + 1:+d}"

@@ -1,0 +1,135 @@
+"""`unibio compare`: any solvers on a named problem, as a table, and if wanted as files."""
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from unibio.comparison import Comparison
+    from unibio.experiments.tables import Rows
+    from unibio.problems.named import Setting
+
+MADE_BY = "unibio compare"
+
+
+def compare(
+    solvers: Annotated[list[str], typer.Argument(help="Names of solvers (see `unibio list`).")],
+    problem: Annotated[str, typer.Option(help="Name of the problem.")] = "example3",
+    p: Annotated[float | None, typer.Option(help="Order of uniform convexity, if the problem leaves it open.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Upper steps of each; 200 if no calls are given.")] = None,
+    calls: Annotated[int | None, typer.Option(min=1, help="Instead of steps: oracle calls of each.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 8,
+    upper: Annotated[float, typer.Option(help="Upper step size.")] = 0.1,
+    lower: Annotated[float, typer.Option(help="Lower step size.")] = 0.1,
+    tune: Annotated[bool, typer.Option("--tune", help="Choose both from 25 pairs, on other seeds.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for comparison.csv, .svg, .png.")] = None,
+) -> None:
+    """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
+    from unibio.comparison import compare as run
+    from unibio.experiments import plot
+    from unibio.experiments.study import set_up_jax
+    from unibio.experiments.tables import claim
+
+    if steps is not None and calls is not None:
+        raise ValueError("give --steps or --calls, not both.")
+    set_up_jax()
+    setting = named_problem(problem, p)
+    chosen = {name: named_solver(name, upper, lower) for name in solvers}
+    if out is not None:
+        plot.style()  # without matplotlib, say so before computing
+        claim(out, MADE_BY)
+    length = {"steps": steps if steps or calls else 200, "max_calls": calls}
+    if tune:
+        chosen = {name: _tuned(setting, solver, seeds, length) for name, solver in chosen.items()}
+    found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)  # type: ignore[arg-type]
+    _print(found, chosen)
+    if out is not None:
+        found.save(out)
+        drawn = plot.with_style(plot.solver_curves, curves(found))
+        for kind in ("svg", "png"):
+            plot.save(drawn, out / f"comparison.{kind}")
+        print(f"written: {out}")
+
+
+def named_problem(name: str, p: float | None) -> "Setting":
+    """The problem of that name with its start; p only where it has one to choose."""
+    from unibio.experiments.reproduce import nearest
+    from unibio.problems import PROBLEMS
+
+    maker = PROBLEMS[nearest(name, PROBLEMS, "problem")]
+    if p is None:
+        return maker()
+    if "p" not in inspect.signature(maker).parameters:
+        raise ValueError(f"the problem {name} has its own p; leave --p out.")
+    return maker(p=p)
+
+
+def named_solver(name: str, upper: float, lower: float) -> Any:
+    """The solver of that name with these step sizes."""
+    from unibio.comparison.tuning import replaced, step_size_fields
+    from unibio.experiments.reproduce import nearest
+    from unibio.solvers import SOLVERS
+
+    kind = SOLVERS[nearest(name, SOLVERS, "solver")]
+    both = "lower_step_size" in {field.name for field in dataclasses.fields(kind)}
+    solver = kind(upper, lower) if both else kind(upper)
+    return replaced(solver, step_size_fields(solver)[1], lower)
+
+
+def _tuned(setting: "Setting", solver: Any, seeds: int, length: Any) -> Any:
+    """The best of 25 settings on three seeds that are not compared."""
+    from unibio.comparison import tune
+
+    others = range(seeds, seeds + 3)
+    return tune(setting.problem, solver, setting.x, setting.y, seeds=others, **length).solver
+
+
+def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
+    """One row for each solver, at the end of its runs."""
+    import numpy as np
+
+    from unibio.comparison.tuning import step_size_fields
+
+    table = Table("solver", "step sizes", "‖∇Φ‖", "lowest to highest", "Φ", "calls", "s")
+    for name, solver in solvers.items():
+        ends = [{key: values[-1] for key, values in found.lane(name, s).items()} for s in found.facts["seeds"]]
+        column = {key: np.asarray([end[key] for end in ends]) for key in ends[0]}
+        norms = column["gradient_norm"]
+        sizes = (float(_field(solver, field)) for field in step_size_fields(solver))
+        table.add_row(
+            name,
+            ", ".join(f"{size:g}" for size in sizes),
+            f"{np.median(norms):.4g}",
+            f"{norms.min():.3g} to {norms.max():.3g}",
+            f"{np.median(column['phi']):.4g}",
+            f"{np.median(column['calls']):.0f}",
+            f"{column['seconds'].sum():.2f}",
+        )
+    Console().print(table)
+
+
+def _field(solver: Any, dotted: str) -> Any:
+    for name in dotted.split("."):
+        solver = getattr(solver, name)
+    return solver
+
+
+def curves(found: "Comparison") -> "Rows":
+    """Median and range of ‖∇Φ‖ over the seeds at the median calls of each measurement."""
+    import numpy as np
+
+    rows: Rows = []
+    for name in found.solvers:
+        lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]
+        calls = np.median([lane["calls"] for lane in lanes], axis=0)
+        low, median, high = np.quantile([lane["gradient_norm"] for lane in lanes], [0, 0.5, 1], axis=0)
+        rows += [
+            {"solver": name, "t": float(t), "median": float(m), "low": float(a), "high": float(b)}
+            for t, m, a, b in zip(calls, median, low, high, strict=True)
+        ]
+    return rows

@@ -1,0 +1,43 @@
+"""`unibio list`: what there is to run."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+
+def listing() -> None:
+    """List experiments, problems and solvers."""
+    from unibio import SOLVERS
+    from unibio.experiments.study import EXPERIMENTS, load
+    from unibio.problems import PROBLEMS
+
+    _print("Experiments (unibio reproduce NAME)", {name: load(name).__doc__ for name in EXPERIMENTS})
+    _print("Problems (unibio compare … --problem NAME)", {name: made.__doc__ for name, made in PROBLEMS.items()})
+    _print("Solvers (unibio compare NAME …)", {name: solver.__doc__ for name, solver in SOLVERS.items()})
+    Console().print(f"{_claims()} claims of the paper (unibio verify)", highlight=False)
+
+
+def _print(title: str, described: Mapping[str, str | None]) -> None:
+    """Names, each with the first line of its docstring."""
+    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold")
+    table.add_column(no_wrap=True, min_width=18)
+    table.add_column()
+    for name, text in described.items():
+        table.add_row(name, (text or "").strip().split("\n")[0])
+    console = Console(markup=False)
+    console.print(table)
+    console.print()
+
+
+def _claims() -> int:
+    """How many claims are registered once every module of claims is imported."""
+    from unibio import experiments
+    from unibio.experiments.registry import CLAIMS
+
+    for module in pkgutil.iter_modules(experiments.__path__):
+        if module.name.startswith("claims"):
+            importlib.import_module(f"unibio.experiments.{module.name}")
+    return len(CLAIMS)

@@ -1,0 +1,117 @@
+"""`unibio reproduce`: the experiments into a folder, with progress."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from unibio.experiments.reproduce import Event
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments (see `unibio list`); by default all.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and the report.")] = Path("unibio-results"),
+    full: Annotated[bool, typer.Option("--full", help="At full size, where an experiment has one.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per curve.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Experiments at once, at most one for each CPU.")] = 2,
+    replot: Annotated[bool, typer.Option("--replot", help="Draw figures and report anew from the files.")] = False,
+) -> None:
+    """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
+    from unibio.experiments import reproduce as work
+    from unibio.experiments.study import Options, set_up_jax
+
+    chosen = work.checked_names(names or [])
+    with _Progress({name: work.COSTS.get(name, 1) for name in chosen}) as progress:
+        try:
+            if replot:
+                verdicts = work.replot(out, progress.tell)
+            else:
+                set_up_jax()
+                jobs = min(jobs, os.cpu_count() or 1)
+                verdicts = work.reproduce(chosen, out, Options(seeds, seed, full), jobs, progress.tell)
+        except KeyboardInterrupt:
+            progress.line(
+                f"stopped; {progress.finished} of {len(chosen)} parts are finished, run the same command to continue"
+            )
+            raise typer.Exit(_INTERRUPTED) from None
+    for name, verdict in verdicts.items():
+        print(f"{name}: {verdict}")
+    print(f"report: {out / 'index.html'}")
+
+
+class _Progress:
+    """On a terminal a bar and what each worker does; else a line for each event. Both on stderr."""
+
+    def __init__(self, costs: dict[str, int]) -> None:
+        self.costs = costs
+        self.total = len(costs)
+        self.finished = 0
+        self.done = 0.0  # the cost of what is done
+        self.running: dict[str, str] = {}
+        self.began = time.monotonic()
+        self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "_Progress":
+        if sys.stderr.isatty():
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.live.stop()
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text)
+
+    def tell(self, event: "Event") -> None:
+        """Shows an event."""
+        name = event.name
+        if event.kind in ("kept", "finished", "failed"):
+            self.running.pop(name, None)
+            cost = self.costs.pop(name, 0)
+            self.done += cost if event.kind == "finished" else 0.0  # the others say nothing about the speed
+            self.finished += event.kind != "failed"
+        elif event.kind in ("started", "says"):
+            self.running[name] = event.text or "started"
+        texts = {
+            "kept": "done before",
+            "redone": f"{event.text}: done again",
+            "failed": f"failed: {event.text}",
+            "finished": f"finished ({self.finished} of {self.total})",
+        }
+        if event.kind in texts or not self.live.is_started:
+            self.line(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
+
+    def __rich__(self) -> Group:
+        """Drawn four times a second."""
+        to_do = sum(self.costs.values())
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(
+            ProgressBar(total=max(1.0, self.done + to_do), completed=self.done, width=30),
+            f"{self.finished} of {self.total} parts",
+            self._left(to_do),
+        )
+        return Group(bar, *(Text(f"  {name}: {text}") for name, text in self.running.items()))
+
+    def _left(self, to_do: float) -> str:
+        """The time left, at the speed of what is finished."""
+        if not self.done:
+            return "time left: not known yet"
+        seconds = round((time.monotonic() - self.began) / self.done * to_do)
+        return f"about {seconds // 60}:{seconds % 60:02d} left"

@@ -1,0 +1,290 @@
+"""All experiments into one folder: tables, figures and a report, in steps that survive an interruption.
+
+OUT/unibio.json marks the folder as ours; OUT/index.html is the report. Each part OUT/NAME has its tables (*.csv, the
+same bytes for the same seeds), result.json (options, versions, SHA-256 of every table), seconds.* (what the clock said)
+and figure.* (drawn from those files).
+"""
+
+import concurrent.futures as futures
+import contextlib
+import difflib
+import multiprocessing as mp
+import os
+import platform
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from unibio.core import checks
+from unibio.experiments import plot
+from unibio.experiments.report import FIGURES, write_report
+from unibio.experiments.study import EXPERIMENTS, SECONDS, Options, load, set_up_jax
+from unibio.experiments.tables import Row, Tables, claim, is_ours, read_part, write_part
+from unibio.run.progress import quiet
+
+MADE_BY = "unibio reproduce"
+# Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
+COSTS = {
+    "comparison-tuned": 300, "lp-cleaning": 200, "noise-placement": 60, "epoch-sgd": 50, "complexity": 40, "rates": 30,
+    "noise": 20, "one-step-size": 15, "comparison": 10, "schedules": 1,
+}  # fmt: skip
+
+
+class Event(NamedTuple):
+    """Something to tell: a part is kept, to be redone (why), started, says, finished (verdict), failed or drawn."""
+
+    kind: str
+    name: str
+    text: str = ""
+
+
+Tell = Callable[[Event], None]
+
+
+def reproduce(
+    names: Sequence[str],
+    out: str | os.PathLike[str],
+    options: Options = Options(),
+    jobs: int = 1,
+    tell: Tell = lambda event: None,
+) -> dict[str, str]:
+    """Runs the experiments (all if none is named) that are not in the folder yet, in float64; their verdicts by name.
+
+    Parts that are there with the same options and intact are kept. An interruption leaves the finished ones and a
+    report of them. A part that fails does not stop the others; its error is raised at the end.
+
+    Arguments:
+        jobs: how many at once, each in its own process; with 1, in this one.
+        tell: is called with every `Event`.
+    """
+    chosen = checked_names(names)
+    checks.whole_number("jobs", jobs, low=1)
+    checks.whole_number("seeds", options.seeds, low=1)
+    checks.whole_number("seed", options.seed, low=0)
+    checks.number("seed", options.seed, high=2**31)  # some parts count on from it, and a key has 32 bits
+    plot.style()  # without matplotlib, say so before hours of work
+    out = Path(out)
+    claim(out, MADE_BY)
+    due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
+    errors: list[BaseException] = []
+    try:
+        run = _in_workers if min(jobs, len(due)) > 1 else _in_turn
+        run(out, due, options, jobs, tell, errors)
+    finally:
+        for name in due:
+            shutil.rmtree(_unfinished(out, name), ignore_errors=True)
+        write_report(out)
+    if errors:
+        raise errors[0]
+    return {name: load(name).verdict(read_part(out / name).tables) for name in chosen}
+
+
+def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict[str, str]:
+    """Every figure and the report once more, from the files alone; the verdicts of the parts that are intact."""
+    out = Path(out)
+    plot.style()
+    if not is_ours(out, MADE_BY):
+        raise ValueError(f"{out} was not made by `{MADE_BY}`; there is nothing to draw.")
+    verdicts = {}
+    for name in (name for name in EXPERIMENTS if (out / name).is_dir()):
+        try:
+            tables = read_part(out / name).tables
+        except ValueError as error:
+            tell(Event("failed", name, str(error)))
+            continue
+        _draw(out / name, name, tables)
+        verdicts[name] = load(name).verdict(tables)
+        tell(Event("drawn", name))
+    write_report(out)
+    return verdicts
+
+
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Each once, all if there are none; an unknown one is refused with the nearest that there is."""
+    for name in names:
+        nearest(name, EXPERIMENTS, "experiment")
+    return list(dict.fromkeys(names)) or list(EXPERIMENTS)
+
+
+def nearest(name: str, known: Sequence[str] | dict[str, Any], what: str) -> str:
+    """The name if it is known; else a ValueError that proposes the nearest."""
+    if name in known:
+        return name
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    hint = f" Did you mean {by_lower[close[0]]!r}?" if close else ""
+    raise ValueError(f"no {what} {name!r}.{hint} There are {', '.join(known)}.")
+
+
+def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
+    if not (out / name).exists():
+        return True
+    try:
+        part = read_part(out / name)
+        fault = _difference(part.facts, _facts(name, options))
+    except ValueError as error:
+        part, fault = None, str(error)
+    if part is None or fault:
+        tell(Event("redone", name, fault))
+        return True
+    if not all((out / name / figure).is_file() for figure in FIGURES):
+        _draw(out / name, name, part.tables)
+    tell(Event("kept", name))
+    return False
+
+
+def _facts(name: str, options: Options) -> Row:
+    packages = {package: version(package) for package in ("unibio", "jax", "numpy")}
+    return {"experiment": name, "options": options._asdict(), "versions": packages | {"python": _PYTHON}}
+
+
+_PYTHON = platform.python_version()
+
+
+def _difference(old: Row, new: Row) -> str:
+    """What makes a part another one: its options, or the version of this package; "" if nothing does."""
+    try:
+        was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
+    except (KeyError, TypeError):
+        return "result.json is damaged"
+    return ", ".join(f"made with {key} {was.get(key)}, not {now[key]}" for key in now if was.get(key) != now[key])
+
+
+def _unfinished(out: Path, name: str) -> Path:
+    return out / f".{name}.tmp"
+
+
+def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]) -> str:
+    """One experiment under a temporary name, renamed when all of it is there; its verdict."""
+    folder = _unfinished(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    began = time.perf_counter()
+    with quiet(), _float64():
+        tables = load(name).run(options, say)
+    seconds = time.perf_counter() - began
+    clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
+    write_part(folder, _facts(name, options), tables, clock, seconds)
+    say("drawing")
+    tables = read_part(folder).tables
+    _draw(folder, name, tables)
+    load(name).summary(tables)  # a part that cannot be reported is not finished
+    verdict = load(name).verdict(tables)
+    if (out / name).exists():
+        shutil.rmtree(out / name)
+    folder.rename(out / name)
+    return verdict
+
+
+@contextlib.contextmanager
+def _float64() -> Iterator[None]:
+    config: Any = jax.config
+    before = config.jax_enable_x64
+    config.update("jax_enable_x64", True)
+    try:
+        yield
+    finally:
+        config.update("jax_enable_x64", before)
+
+
+def _draw(folder: Path, name: str, tables: Tables) -> None:
+    drawn = load(name).draw(tables)
+    for figure in FIGURES:
+        plot.save(drawn, folder / figure)
+
+
+def _in_turn(out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]) -> None:
+    for name in names:
+        tell(Event("started", name))
+
+        def say(text: str, name: str = name) -> None:
+            tell(Event("says", name, text))
+
+        try:
+            verdict = make_part(out, name, options, say)
+        except Exception as error:
+            errors.append(error)
+            tell(Event("failed", name, _described(error)))
+        else:
+            tell(Event("finished", name, verdict))
+
+
+def _in_workers(
+    out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]
+) -> None:
+    context = mp.get_context("spawn")  # a fork of a process with XLA's threads may hang
+    events, stop = context.SimpleQueue(), context.Event()
+    pool = futures.ProcessPoolExecutor(min(jobs, len(names)), context, _start_worker, (events, stop))
+    try:
+        with _ignoring_interrupts():
+            running = {pool.submit(_work, out, name, options): name for name in names}
+        waiting = set(running)
+        while waiting:
+            done, waiting = futures.wait(waiting, 0.2, futures.FIRST_COMPLETED)
+            while not events.empty():
+                tell(events.get())
+            for future in done:
+                _tell_end(future, running[future], tell, errors)
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _tell_end(future: "futures.Future[str]", name: str, tell: Tell, errors: list[BaseException]) -> None:
+    error = future.exception()
+    if isinstance(error, futures.process.BrokenProcessPool):
+        error = ChildProcessError("a worker process died, perhaps for lack of memory; run it again with --jobs 1.")
+    if error is None:
+        tell(Event("finished", name, future.result()))
+    else:
+        errors.append(error)
+        tell(Event("failed", name, _described(error)))
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Processes started inside ignore Ctrl-C from their first moment: it is for this one, which ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_events: Any = None  # a worker's way to tell
+
+
+def _start_worker(events: Any, stop: Any) -> None:
+    global _events
+    _events = events
+    threading.Thread(target=_end_in_time, args=(stop,), daemon=True).start()
+    set_up_jax()
+
+
+def _end_in_time(stop: Any) -> None:
+    """Ends a worker, in the middle of a program if need be, when it is told to or its parent is no more."""
+    parent = mp.parent_process()
+    while not stop.wait(1.0) and parent is not None and parent.is_alive():
+        pass
+    os._exit(1)
+
+
+def _work(out: Path, name: str, options: Options) -> str:
+    _events.put(Event("started", name))
+    return make_part(out, name, options, lambda text: _events.put(Event("says", name, text)))
