@@ -1,5 +1,7 @@
 """Every claim is checked, with the verdict and the number that the docs state."""
 
+import dataclasses
+import importlib
 import json
 import math
 import subprocess
@@ -8,13 +10,15 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import unibio as ub
 from unibio import theory
 from unibio.cli import theory as theory_command
-from unibio.experiments import claims_theorem, schedules
+from unibio.experiments import claims, claims_algorithm, claims_assumptions, claims_theorem, schedules
 from unibio.experiments.registry import CLAIMS, verify
+from unibio.problems import coupled_example3, example3, example4
 from unibio.solvers.lower_level import refresh
 
 REFUTED = {
@@ -44,6 +48,10 @@ CONFIRMED = {
     "upper_lipschitz",
     "initial_gap",
     "momentum_sum",
+    "generalised_hessian_of_examples",
+    "drift",
+    "momentum_lag",
+    "complexity",
 }
 
 
@@ -67,14 +75,75 @@ def test_the_numbers(rows):
     assert value("hypergradient_formula") > 0.4
     assert value("holder_solution") == pytest.approx(1.81145 / 8 ** (1 / 7), rel=1e-4)
     assert value("variance_bound") == 1111111110.0
-    assert value("induction_constant") == pytest.approx(13.856, abs=1e-3)
+    assert value("induction_constant") == pytest.approx(1 / 12 + 1 / 300 + math.sqrt(2) / 3, abs=1e-3)
+    assert value("epoch_count") == pytest.approx(2, abs=1e-2)
     assert value("inner_iterations") == 77
-    assert value("complexity") == pytest.approx(22, abs=1e-2)
+    assert value("complexity") == pytest.approx(34, abs=1e-2)
+    assert "4.00, 10.00, 22.00" in rows["complexity"].outcome.finding
+    assert 1.1 < value("number_of_terms") < 1.2
+    assert value("differentiability") == pytest.approx(2 * math.sqrt(2 * math.pi * 1e8))
     assert value("neumann_bias") > 1
     assert 0.3 < value("smallest_singular_value") < 0.9
     assert value("noise_assumption") == pytest.approx(math.e)
     assert value("initial_gap") == pytest.approx(2 * math.sin(1))
     assert value("tracking_error") <= 1
+
+
+def test_bounds_that_are_tight_are_met_where_they_are(rows):
+    value = lambda name: rows[name].outcome.value
+    for name in ("relaxed_smoothness", "lower_lipschitz", "upper_lipschitz", "descent_lemma", "drift", "momentum_lag"):
+        assert value(name) == pytest.approx(1, abs=1e-3), name
+    assert value("inner_product") == pytest.approx(0, abs=1e-12)
+    assert value("momentum_sum") > 0.85
+    assert value("convex_guarantee") > 0.7
+    assert 0.68 < value("martingale") < math.sqrt(2 / 3)
+
+
+def _small_constants(p, **noise):
+    return dataclasses.replace(ORIGINAL_CONSTANTS(p), l_f0=1e-6, l_f1=1e-6, m=1e6)
+
+
+ORIGINAL_CONSTANTS, ORIGINAL_SCHEDULE = theory.example3_constants, theory.schedule
+OTHERWISE = {  # claim: what it uses, that replaced, the verdict then
+    "example_1": (claims, "example1", lambda: example3(4.0), "refuted"),
+    "example_2": (theory, "modulus", lambda p, dim=1: 1.0, "refuted"),
+    "example_4": (claims, "example4", example3, "refuted"),
+    "modulus_of_a_power": (claims_assumptions, "moduli", lambda a, b, p: np.ones(1), "confirmed"),
+    "relaxed_smoothness": (theory, "smoothness", lambda p: (0.1, 0.1), "refuted"),
+    "bounded_generalised_hessian": (
+        claims_assumptions,
+        "regression",
+        lambda: (None, None, jnp.ones(8), lambda y: jnp.diag(3 * y**2)),
+        "confirmed",
+    ),
+    "lower_lipschitz": (claims_assumptions, "example4", lambda p: coupled_example3(p, 2 * jnp.eye(3)), "refuted"),
+    "upper_lipschitz": (theory, "example3_constants", _small_constants, "refuted"),
+    "initial_gap": (claims_assumptions, "example3", example4, "refuted"),
+    "holder_solution": (theory, "holder_constant", lambda p, mu, l_g1: 0.1, "refuted"),
+    "generalised_hessian_of_examples": (claims, "moduli", lambda a, b, p: np.full(1, 2.0), "refuted"),
+    "neumann_bias": (claims, "_series_error", lambda j: (np.eye(3), 0.5), "refuted"),
+    "descent_lemma": (theory, "example3_constants", _small_constants, "refuted"),
+    "drift": (theory, "example3_constants", _small_constants, "refuted"),
+    "momentum_lag": (theory, "example3_constants", _small_constants, "refuted"),
+    "momentum_sum": (theory, "example3_constants", _small_constants, "refuted"),
+    "number_of_terms": (importlib.import_module("unibio.theory.schedule"), "neumann_terms", lambda c, e: 1, "refuted"),
+    "complexity": (
+        theory,
+        "schedule",
+        lambda *a, **k: (plan := ORIGINAL_SCHEDULE(*a, **k), dataclasses.replace(plan, log_total=2 * plan.log_total))[
+            1
+        ],
+        "refuted",
+    ),
+    "comparison_p_12": (claims_algorithm, "_ends", lambda name: {12.0: 0.0, 20.0: 0.0}, "refuted"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_the_verdict_follows_the_numbers(monkeypatch, rows, name):
+    place, attribute, replacement, verdict = OTHERWISE[name]
+    monkeypatch.setattr(place, attribute, replacement)
+    assert CLAIMS[name].check().verdict == verdict != rows[name].outcome.verdict
 
 
 def test_the_upper_part_of_the_sharp_schedule_meets_its_epsilon():
@@ -133,6 +202,10 @@ def test_the_command_line():
     assert [row["verdict"] for row in json.loads(one.stdout)] == ["corrected", "confirmed"]
     detail = run("verify", "--claim", "induction_constant")
     assert "8√3" in detail.stdout
+    page = run("verify", "--claim", "example_2", "--markdown")
+    assert page.returncode == 2
+    assert page.stdout == ""
+    assert page.stderr.strip() == "unibio: --markdown prints the page of all claims: leave out --claim or --markdown."
     bad = run("verify", "--claim", "nonsense")
     assert bad.returncode == 2
     assert bad.stderr.strip().splitlines()[-1].startswith("unibio: no claim nonsense")

@@ -21,7 +21,7 @@ def verify(
 ) -> None:
     """Check every numbered claim of the paper: confirmed, corrected or refuted."""
     if claim and markdown:
-        raise ValueError("--markdown prints the page of all claims: leave out --claim, or leave out --markdown.")
+        raise ValueError("--markdown prints the page of all claims: leave out --claim or --markdown.")
     import jax
 
     from unibio.experiments.registry import as_markdown

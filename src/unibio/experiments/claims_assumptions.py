@@ -38,7 +38,9 @@ def modulus_of_a_power() -> Found:
     off = max(abs(least / theory.modulus(p) - 1) for p, least in smallest.items())
     table = ", ".join(f"{least:.4g}" for least in smallest.values())
     return Found(
-        judge(min(smallest.values()) >= 1), smallest[8.0], f"at most {table} for p = 4, 6, 8; c_p is off by {off:.0e}"
+        judge(min(smallest.values()) >= 1),
+        smallest[8.0],
+        f"pairs allow at most {table} for p = 4, 6, 8: c_p to {off:.0e}",
     )
 
 

@@ -52,7 +52,7 @@ SOLVERS: dict[str, tuple[Any, tuple[float, ...]]] = {
     "VRBO": (sv.VRBO(1, 1, terms=3), PLAIN),
     "BO-REP": (sv.BOREP(1, 1), NORMALISED),
     "AmIGO": (sv.AmIGO(1, 1, lower_steps=3, linear_steps=3), PLAIN),
-    "F2SA": (sv.F2SA(1, 1, multiplier=10, lower_steps=3), PLAIN),
+    "F2SA": (sv.F2SA(1, 1, multiplier=10, lower_steps=3), (1.0, 5.0, 30.0)),
 }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def _lower_plan(c: Constants, radius: float, target: float, log_iota: float) -> 
     log_both = log_sum(2 * log_G, log_noise)
     reach = (math.log(p / c.mu) + log_G) / (p - 1)
     log_first = math.log(3600) + log_both - 2 * log_G
-    # The floors in T_k cost a factor 2 in the gap, 2^{1/p} in the distance, and ι enters as ι^{1/p}.
+    # The floor in k† costs a factor 2 in the gap, 2^{1/p} in the distance, and ι enters as ι^{1/p}.
     log_steps = (
         math.log(3600) + log_both + 2 * math.log(p / c.mu) + 2 * (p - 1) / p * (math.log(2) + log_iota)
         - 2 * (p - 1) * math.log(target)
