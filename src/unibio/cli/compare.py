@@ -82,11 +82,14 @@ def named_solver(name: str, upper: float, lower: float) -> Any:
 
 
 def _tuned(setting: "Setting", solver: Any, seeds: int, length: Any) -> Any:
-    """The best of 25 settings on three seeds that are not compared."""
+    """The best of 25 settings on three seeds that are not compared.
+
+    Measured often: a run that goes in circles must not look good because it is only seen at its best.
+    """
     from unibio.comparison import tune
 
     others = range(seeds, seeds + 3)
-    return tune(setting.problem, solver, setting.x, setting.y, seeds=others, **length).solver
+    return tune(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length).solver
 
 
 def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
@@ -100,12 +103,13 @@ def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
         ends = [{key: values[-1] for key, values in found.lane(name, s).items()} for s in found.facts["seeds"]]
         column = {key: np.asarray([end[key] for end in ends]) for key in ends[0]}
         norms = column["gradient_norm"]
+        lost = int(np.sum(~column["finite"].astype(bool)))
         sizes = (float(_field(solver, field)) for field in step_size_fields(solver))
         table.add_row(
             name,
             ", ".join(f"{size:g}" for size in sizes),
             f"{np.median(norms):.4g}",
-            f"{norms.min():.3g} to {norms.max():.3g}",
+            f"diverged: {lost} of {len(ends)}" if lost else f"{norms.min():.3g} to {norms.max():.3g}",
             f"{np.median(column['phi']):.4g}",
             f"{np.median(column['calls']):.0f}",
             f"{column['seconds'].sum():.2f}",

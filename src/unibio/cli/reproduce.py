@@ -27,29 +27,30 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per curve.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Experiments at once, at most one for each CPU.")] = 2,
-    replot: Annotated[bool, typer.Option("--replot", help="Draw figures and report anew from the files.")] = False,
+    replot: Annotated[bool, typer.Option("--replot", help="Only draw all figures and the report anew.")] = False,
 ) -> None:
     """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
     from unibio.experiments import reproduce as work
-    from unibio.experiments.study import Options, set_up_jax
+    from unibio.experiments.study import EXPERIMENTS, Options, set_up_jax
 
     chosen = work.checked_names(names or [])
-    with _Progress({name: work.COSTS.get(name, 1) for name in chosen}) as progress:
-        try:
+    progress = _Progress({name: work.COSTS.get(name, 1) for name in chosen})
+    try:
+        with progress:
             if replot:
-                verdicts = work.replot(out, progress.tell)
+                work.replot(out, progress.tell)
             else:
                 set_up_jax()
-                jobs = min(jobs, os.cpu_count() or 1)
-                verdicts = work.reproduce(chosen, out, Options(seeds, seed, full), jobs, progress.tell)
-        except KeyboardInterrupt:
-            progress.line(
-                f"stopped; {progress.finished} of {len(chosen)} parts are finished, run the same command to continue"
-            )
-            raise typer.Exit(_INTERRUPTED) from None
-    for name, verdict in verdicts.items():
-        print(f"{name}: {verdict}")
-    print(f"report: {out / 'index.html'}")
+                work.reproduce(chosen, out, Options(seeds, seed, full), min(jobs, os.cpu_count() or 1), progress.tell)
+    except KeyboardInterrupt:
+        done = f"{len(progress.verdicts)} of {len(chosen)} parts are finished"
+        progress.line(f"stopped; {done}, run the same command to continue")
+        raise typer.Exit(_INTERRUPTED) from None
+    finally:  # the report has what is finished, whatever became of the rest
+        for name in (name for name in EXPERIMENTS if name in progress.verdicts):
+            print(f"{name}: {progress.verdicts[name]}")
+        if progress.verdicts:
+            print(f"report: {out / 'index.html'}")
 
 
 class _Progress:
@@ -58,8 +59,8 @@ class _Progress:
     def __init__(self, costs: dict[str, int]) -> None:
         self.costs = costs
         self.total = len(costs)
-        self.finished = 0
-        self.done = 0.0  # the cost of what is done
+        self.verdicts: dict[str, str] = {}  # of what is finished
+        self.done = 0.0  # its cost
         self.running: dict[str, str] = {}
         self.began = time.monotonic()
         self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -82,18 +83,20 @@ class _Progress:
     def tell(self, event: "Event") -> None:
         """Shows an event."""
         name = event.name
+        if event.kind in ("kept", "drawn", "finished"):
+            self.verdicts[name] = event.text
         if event.kind in ("kept", "finished", "failed"):
             self.running.pop(name, None)
             cost = self.costs.pop(name, 0)
             self.done += cost if event.kind == "finished" else 0.0  # the others say nothing about the speed
-            self.finished += event.kind != "failed"
         elif event.kind in ("started", "says"):
             self.running[name] = event.text or "started"
         texts = {
             "kept": "done before",
             "redone": f"{event.text}: done again",
             "failed": f"failed: {event.text}",
-            "finished": f"finished ({self.finished} of {self.total})",
+            "finished": f"finished ({len(self.verdicts)} of {self.total})",
+            "drawn": "drawn",
         }
         if event.kind in texts or not self.live.is_started:
             self.line(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
@@ -104,7 +107,7 @@ class _Progress:
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
             ProgressBar(total=max(1.0, self.done + to_do), completed=self.done, width=30),
-            f"{self.finished} of {self.total} parts",
+            f"{len(self.verdicts)} of {self.total} parts",
             self._left(to_do),
         )
         return Group(bar, *(Text(f"  {name}: {text}") for name, text in self.running.items()))

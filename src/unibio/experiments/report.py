@@ -66,7 +66,7 @@ def _section(folder: Path, name: str, part: Part) -> str:
             _figure(folder, f"{experiment.TITLE}. {described}"),
             f'<p class="verdict"><strong>Here:</strong> {_prose(experiment.verdict(part.tables))}</p>',
             _table(experiment.summary(part.tables)),
-            f"<p>Again: <code>{_text(command(name, part.facts['options']))}</code></p>",
+            f"<p>Run it again: {_code(command(name, part.facts['options']))}</p>",
             f"<p>Files: {_links(folder, part)}</p>",
             "</section>",
         ]
@@ -85,7 +85,7 @@ def _figure(folder: Path, alt: str) -> str:
     try:
         content = base64.b64encode((folder / FIGURES[0]).read_bytes()).decode()
     except OSError:
-        return "<p>The figure is missing: <code>unibio reproduce --replot --out DIR</code> draws it.</p>"
+        return f"<p>The figure is missing: {_code('unibio reproduce --replot --out DIR')} draws it.</p>"
     image = f'<img alt="{_text(alt)}" src="data:image/svg+xml;base64,{content}">'
     return f'<a href="{quote(folder.name)}/{FIGURES[0]}">{image}</a>'
 
@@ -121,6 +121,11 @@ def _text(value: Any) -> str:
     return html.escape(str(value))
 
 
+def _code(text: str) -> str:
+    """Words that are not broken at their hyphens."""
+    return f"<code>{' '.join(f'<span>{_text(word)}</span>' for word in text.split())}</code>"
+
+
 def _prose(text: str) -> str:
     """Escaped, with ^{…} and ^(…) raised and _x lowered, as in the paper's formulas."""
     raised = re.sub(r"\^(?:\{([^{}]*)\}|\(([^()]*)\))", r"<sup>\1\2</sup>", _text(text))
@@ -130,10 +135,7 @@ def _prose(text: str) -> str:
 def _missing(missing: dict[str, str]) -> str:
     if not missing:
         return ""
-    lines = [
-        f"<li>{_prose(load(name).TITLE)} (<code>{_text(name)}</code>): {_text(why)}</li>"
-        for name, why in missing.items()
-    ]
+    lines = [f"<li>{_prose(load(name).TITLE)} ({_code(name)}): {_text(why)}</li>" for name, why in missing.items()]
     return f'<section id="missing"><h2>Missing</h2><ul>{"".join(lines)}</ul></section>'
 
 
@@ -173,6 +175,7 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th.number, td.number { text-align: right; }
 code { padding: .1rem .3rem; background: var(--soft); font-size: .9em; }
+code span { white-space: nowrap; }
 sup, sub { line-height: 0; }
 @media print {
   :root { --text: #000; --back: #fff; --soft: #fff; --line: #999; --link: #000; }
@@ -181,7 +184,7 @@ sup, sub { line-height: 0; }
   table { font-size: 8pt; }
   th, td { padding: .1rem .4rem; white-space: normal; }
   img, tr, .verdict { break-inside: avoid; }
-  h2 { break-after: avoid; }
+  h2, h2 + p { break-after: avoid; }
 }
 </style>
 </head>

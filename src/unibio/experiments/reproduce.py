@@ -32,13 +32,14 @@ from unibio.run.progress import quiet
 MADE_BY = "unibio reproduce"
 # Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
 COSTS = {
-    "comparison-tuned": 300, "lp-cleaning": 200, "noise-placement": 60, "epoch-sgd": 50, "complexity": 40, "rates": 30,
+    "comparison-tuned": 300, "lp-cleaning": 300, "noise-placement": 80, "epoch-sgd": 60, "complexity": 40, "rates": 30,
     "noise": 20, "one-step-size": 15, "comparison": 10, "schedules": 1,
 }  # fmt: skip
 
 
 class Event(NamedTuple):
-    """Something to tell: a part is kept, to be redone (why), started, says, finished (verdict), failed or drawn."""
+    """Something to tell: a part is kept (verdict), to be redone (why), started, says, finished (verdict), failed,
+    drawn."""
 
     kind: str
     name: str
@@ -101,7 +102,7 @@ def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict
             continue
         _draw(out / name, name, tables)
         verdicts[name] = load(name).verdict(tables)
-        tell(Event("drawn", name))
+        tell(Event("drawn", name, verdicts[name]))
     write_report(out)
     return verdicts
 
@@ -136,7 +137,7 @@ def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
         return True
     if not all((out / name / figure).is_file() for figure in FIGURES):
         _draw(out / name, name, part.tables)
-    tell(Event("kept", name))
+    tell(Event("kept", name, load(name).verdict(part.tables)))
     return False
 
 
