@@ -26,6 +26,7 @@ ALLOWED = {
     },
     "solvers": {"core", "lower", "hypergradients", "solvers"},
     "comparison": {"core", "run", "comparison"},
+    "cli": {"cli", "experiments", "theory", "problems", "solvers", "comparison", "run"},
 }
 
 

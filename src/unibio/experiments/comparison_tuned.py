@@ -33,12 +33,14 @@ SOLVERS: dict[str, Any] = {
     "SABA": sv.SABA(1, 1),
     "MA-SOBA": sv.MASOBA(1, 1),
     "SUSTAIN": sv.SUSTAIN(1, 1, decay=0.0, terms=10),
-    "VRBO": sv.VRBO(1, 1, terms=9),
+    "VRBO": sv.VRBO(1, 1, terms=9, checkpoint_batches=1),
     "BO-REP": sv.BOREP(1, 1),
     "AmIGO": sv.AmIGO(1, 1, lower_steps=5, linear_steps=5),
     "F2SA": sv.F2SA(1, 1, lower_steps=5, upper_decay=0.0, lower_decay=0.0),
 }
-MEASUREMENTS = 50
+MEASUREMENTS = (
+    100  # every 5 steps: an odd number, so that a normalised step that jumps to and fro is not seen at its best
+)
 
 
 def gradient(problem: Problem, state: Any) -> dict[str, jax.Array]:

@@ -1,5 +1,6 @@
 """Oracle calls until the running mean of ‖∇Φ‖ is at most ε, against ε, and both analyses' exponents."""
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 TITLE = "Calls to reach ε"
 PAPER = "Õ(ε^{−5p+6}) oracle calls."
 ETAS, MOMENTA, T = (0.1, 0.03, 0.01, 0.003), (0.9, 0.99), 4000
+LONGER = 40_000  # with --full
 EPSILONS = tuple(float(e) for e in np.logspace(-1.4, -0.4, 6))
 
 
-def one(p: Any, eta: Any, beta: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def one(p: Any, eta: Any, beta: Any, key: jax.Array, steps: int = T) -> tuple[jax.Array, jax.Array]:
     """Running mean of ‖∇Φ‖ and calls so far; variance 1 on ∇_y g and df/dz, refreshes of 20 steps at most."""
     noise = Noise(grad_y_g=1.0, grad_z_f=1.0)
     solver = UniBiO(eta, momentum=beta, lower=EpochSGD(steps=20), hypergradient=Neumann(terms=1, scale=1.0))
     start = jnp.asarray(1.0)
-    _, log = trajectory(example3(p, noise, noise), solver, start, start, T, key, watch=sine_gradient)
+    _, log = trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=sine_gradient)
     calls = sum(jnp.cumsum(count) for count in log.calls)
-    return jnp.cumsum(log.watched) / jnp.arange(1, T + 1), calls  # type: ignore[return-value]
+    return jnp.cumsum(log.watched) / jnp.arange(1, steps + 1), calls  # type: ignore[return-value]
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
@@ -42,7 +44,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     seeds = min(16, options.seeds)
     cases = [(p, eta, beta) for p in ORDERS for eta in ETAS for beta in MOMENTA]
     say(f"{len(cases)} settings with {seeds} seeds")
-    means, calls = over(one, cases, options._replace(seeds=seeds))
+    path = functools.partial(one, steps=LONGER if options.full else T)
+    means, calls = over(path, cases, options._replace(seeds=seeds))
     rows: Rows = []
     for p in ORDERS:
         for epsilon in EPSILONS:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TITLE = "Rate of Epoch-SGD at a degenerate minimiser"
 PAPER = "Theorem 2: ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
 ORDERS, BUDGETS, REPETITIONS = (2.0, 4.0, 6.0, 8.0), (100, 300, 1000, 3000, 10000, 30000), 200
+LONGER = (100_000, 300_000)  # with --full
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
@@ -28,7 +29,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     rows: Rows = []
     samples: dict[float, list[np.ndarray]] = {p: [] for p in ORDERS}
     used: dict[float, list[int]] = {p: [] for p in ORDERS}
-    for budget in BUDGETS:
+    for budget in (*BUDGETS, *(LONGER if options.full else ())):
         say(f"T = {budget:,}")
         solver = EpochSGD(steps=budget, step_size=0.5)
 

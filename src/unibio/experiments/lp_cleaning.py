@@ -95,7 +95,11 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
             say(f"{name}, p = {p:g}")
 
             def lanes(solvers: list[Any], keys: jax.Array, p: float = p, problem: Problem = problem) -> Ensemble:
-                common: dict[str, Any] = {"max_calls": CALLS, "metrics": metric, "measurements": 10}
+                common: dict[str, Any] = {
+                    "max_calls": 10 * CALLS if options.full else CALLS,
+                    "metrics": metric,
+                    "measurements": 10,
+                }
                 return run_ensemble(problem, solvers, jnp.zeros(N), starts[p], keys, **common)
 
             candidates = [_stepping(solver, *setting) for setting in settings]

@@ -65,6 +65,9 @@ def save(drawn: "Figure", path: Path) -> None:
     os.close(handle)
     try:
         with style():
+            if drawn.get_layout_engine() is not None:  # once is enough for all formats
+                drawn.draw_without_rendering()
+                drawn.set_layout_engine("none")
             drawn.savefig(name, format=kind, dpi=200, metadata=metadata)
         os.chmod(name, 0o644)
         os.replace(name, path)

@@ -32,8 +32,8 @@ from unibio.run.progress import quiet
 MADE_BY = "unibio reproduce"
 # Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
 COSTS = {
-    "comparison-tuned": 300, "lp-cleaning": 300, "noise-placement": 80, "epoch-sgd": 60, "complexity": 40, "rates": 30,
-    "noise": 20, "one-step-size": 15, "comparison": 10, "schedules": 1,
+    "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23, "complexity": 12, "rates": 10,
+    "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
 }  # fmt: skip
 
 

@@ -35,17 +35,19 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def from_csv(text: str) -> Rows:
-    """The rows; what reads as a number is one."""
-    return [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(io.StringIO(text))]
+    """The rows; a column whose entries all read as whole numbers, or all as numbers, holds those."""
+    names, *lines = csv.reader(io.StringIO(text))
+    columns = [_numbers(list(column)) for column in zip(*lines, strict=True)]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _number(text: str) -> Any:
+def _numbers(texts: list[str]) -> list[Any]:
     for kind in (int, float):
         try:
-            return kind(text)
+            return [kind(text) for text in texts]
         except ValueError:
             continue
-    return text
+    return texts
 
 
 def write(folder: Path, tables: Tables) -> dict[str, str]:
