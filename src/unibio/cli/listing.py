@@ -10,9 +10,9 @@ from rich.table import Table
 
 def listing() -> None:
     """List experiments, problems and solvers."""
-    from unibio import SOLVERS
     from unibio.experiments.study import EXPERIMENTS, load
     from unibio.problems import PROBLEMS
+    from unibio.solvers import SOLVERS
 
     _print("Experiments (unibio reproduce NAME)", {name: load(name).__doc__ for name in EXPERIMENTS})
     _print("Problems (unibio compare … --problem NAME)", {name: made.__doc__ for name, made in PROBLEMS.items()})

@@ -84,8 +84,8 @@ def verdict(tables: Tables) -> str:
     last = {row["p"]: row["last_50"] for row in select(tables["statistics"], solver="UniBiO")}
     others = min(final[name, p] for name in ("StocBiO", "TTSA", "MA-SOBA") for p in (12.0, 20.0))
     return (
-        f"Confirmed at p = 12 and 20 (UniBiO {last[12.0]:.4f} and {last[20.0]:.4f}, the others {others:.3f} and "
-        f"more), refuted at p = 4: StocBiO ends at {final['StocBiO', 4.0]:.1g}, "
+        f"Confirmed at p = 12 and 20 (UniBiO {last[12.0]:.4f} and {last[20.0]:.4f}, the others stay at "
+        f"{others:.3f}), refuted at p = 4: StocBiO ends at {final['StocBiO', 4.0]:.1g}, "
         f"TTSA at {final['TTSA', 4.0]:.4f}; only MA-SOBA stays at "
         f"{final['MA-SOBA', 4.0]:.4f}."
     )

@@ -87,9 +87,10 @@ def _draw(tables: Tables) -> "Figure":
     axes[0].set(ylabel="running mean of ‖∇Φ‖")
     axes[0].plot([], [], "--", color="grey", label="upper line")
     axes[0].legend()
-    for budget, marker in zip(budgets, "os", strict=True):
+    for budget, marker, colour in zip(budgets, ("o-", "x--"), plot.COLOURS, strict=False):
         fits = select(tables["statistics"], budget=budget)
-        axes[2].plot(column(fits, "p"), [-s for s in column(fits, "slope")], marker + "-", label=f"{budget}")
+        rates = [-slope for slope in column(fits, "slope")]
+        axes[2].plot(column(fits, "p"), rates, marker, color=colour, markersize=7, label=budget)
     axes[2].set(xlabel="p", ylabel="fitted r(p)", title="η = .05, .03, .02, .01")
     axes[2].legend()
     return made
