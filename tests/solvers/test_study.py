@@ -1,4 +1,4 @@
-"""The deterministic figures of the paper's synthetic study, and its comparison at p = 4, 12, 20."""
+"""What of the paper's synthetic study depends on rounding; its figures are in tests/experiments."""
 
 import math
 
@@ -28,24 +28,6 @@ def norms(p, solver, start, key=KEY, steps=500):
 def slope_of_running_mean(values):
     mean, t = np.cumsum(values) / np.arange(1, 501), np.arange(1, 501)
     return np.polyfit(np.log(t[10:]), np.log(mean[10:]), 1)[0]
-
-
-@pytest.mark.parametrize(
-    ("p", "eta", "mean", "last", "slope", "hit", "steps"),
-    [
-        (2.0, 0.05, 0.0884, 0.0198, -0.759, 48, 75),
-        (4.0, 0.03, 0.1210, 0.0122, -0.667, 83, 59),
-        (6.0, 0.02, 0.1683, 0.0091, -0.522, 125, 70),
-    ],
-)
-def test_the_deterministic_study(p, eta, mean, last, slope, hit, steps):
-    values, result = norms(p, ub.UniBiO(eta, hypergradient=SERIES), 1.0)
-    values = values[:500]
-    assert np.mean(values) == pytest.approx(mean, abs=6e-5)
-    assert np.mean(values[-50:]) == pytest.approx(last, abs=6e-5)
-    assert slope_of_running_mean(values) == pytest.approx(slope, abs=6e-4)
-    assert int(np.argmax(values < 2 * eta)) == hit
-    assert result.calls.grad_g == 251 * steps  # the warm start and 250 refreshes
 
 
 def epoch_sgd(x, w, p, budget=100):
@@ -88,27 +70,6 @@ def test_p_8_is_chaotic():
     assert int(np.argmax(values < 0.02)) == 254
 
 
-def test_one_step_size_hides_p():
-    """The slowdown with p is the step size's: with η = .03 all p give the same mean and slope."""
-    for p in (2.0, 4.0, 6.0):
-        values, _ = norms(p, ub.UniBiO(0.03, hypergradient=SERIES), 1.0)
-        assert np.mean(values[:500]) == pytest.approx(0.1210, abs=2e-4)
-        assert slope_of_running_mean(values[:500]) == pytest.approx(-0.667, abs=2e-3)
-
-
-@pytest.mark.parametrize(("p", "last"), [(4.0, 0.0084), (12.0, 0.0079), (20.0, 0.0079)])
-def test_the_comparison_from_a_degenerate_start(p, last):
-    values, _ = norms(p, ub.UniBiO(0.02, period=10, hypergradient=SERIES), 0.001)
-    assert np.mean(values[450:500]) == pytest.approx(last, abs=6e-5)
-    stocbio, _ = norms(p, ub.StocBiO(0.5, 0.1, lower_steps=5, terms=9), 0.001)
-    ma_soba, _ = norms(p, ub.MASOBA(1.0, 0.01, 0.01), 0.001)
-    ttsa, _ = norms(p, ub.TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0), 0.001)
-    if p == 4.0:
-        assert stocbio[-1] < 1e-5
-        assert ttsa[-1] < 0.05
-        assert ma_soba[-1] == pytest.approx(0.9998, abs=6e-5)
-        unscaled, _ = norms(p, ub.StocBiO(0.5, 0.1, lower_steps=5, terms=9, neumann_step=1.0), 0.001)
-        assert np.mean(unscaled[-50:]) > 0.1  # with Neumann scale 1 it does not settle
-    else:
-        for stuck in (stocbio, ma_soba, ttsa):
-            assert stuck[-1] == pytest.approx(1.0, abs=1e-3)
+def test_stocbio_with_neumann_scale_1_does_not_settle():
+    unscaled, _ = norms(4.0, ub.StocBiO(0.5, 0.1, lower_steps=5, terms=9, neumann_step=1.0), 0.001)
+    assert np.mean(unscaled[-50:]) > 0.1
