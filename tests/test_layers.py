@@ -11,6 +11,7 @@ ALLOWED = {
     "lower": {"core", "lower"},
     "hypergradients": {"core", "lower", "hypergradients"},
     "problems": {"core", "lower", "hypergradients", "problems"},
+    "data": {"core", "run", "data"},
     "run": {"core", "lower", "hypergradients", "run"},
     "theory": {"core", "lower", "hypergradients", "theory"},
     "experiments": {
@@ -26,7 +27,7 @@ ALLOWED = {
     },
     "solvers": {"core", "lower", "hypergradients", "solvers"},
     "comparison": {"core", "run", "comparison"},
-    "cli": {"cli", "experiments", "theory", "problems", "solvers", "comparison", "run"},
+    "cli": {"cli", "experiments", "theory", "problems", "solvers", "comparison", "run", "data"},
 }
 
 

@@ -3,6 +3,7 @@
 import typer
 
 from unibio.cli.compare import compare
+from unibio.cli.data import data
 from unibio.cli.listing import listing
 from unibio.cli.reproduce import reproduce
 from unibio.cli.theory import theory
@@ -19,3 +20,4 @@ app.command()(compare)
 app.command()(verify)
 app.command()(theory)
 app.command("list")(listing)
+app.command()(data)

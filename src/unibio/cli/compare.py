@@ -12,7 +12,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from unibio.comparison import Comparison
     from unibio.experiments.tables import Rows
-    from unibio.problems.named import Setting
+    from unibio.problems import Setting
 
 MADE_BY = "unibio compare"
 

@@ -1,24 +1,15 @@
 """PROBLEMS: every problem of the package by name, ready to run from a start."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 
 from unibio.core.noise import Noise
-from unibio.core.problem import Problem
-from unibio.core.tree import PyTree
 from unibio.problems.examples import coupled_example3, example1, example3, example4
 from unibio.problems.lp_regression import corrupted_regression, lp_regression
 from unibio.problems.quadratic import quadratic
-
-
-class Setting(NamedTuple):
-    """A problem and where to start."""
-
-    problem: Problem
-    x: PyTree
-    y: PyTree
+from unibio.problems.setting import Setting
 
 
 def _example1() -> Setting:

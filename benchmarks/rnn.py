@@ -1,0 +1,109 @@
+"""The recurrent network side by side with PyTorch: gradient, Hessian-vector product, cross term, hypergradient.
+
+    python benchmarks/rnn.py [--hidden 256] [--pairs 128] [--length 25] [--width 300]
+
+Needs torch==2.13.0. Two cores for both, float32, the minimum of several calls, compilation apart.
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import unibio as ub
+from unibio.core import oracle
+from unibio.problems.nli_rnn import NLI
+
+
+def best(call, repeats=7):
+    call()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def torch_times(o):
+    import torch
+
+    torch.set_num_threads(2)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = torch.nn.RNN(o.width, o.hidden, num_layers=2, batch_first=False)
+            self.out = torch.nn.Linear(4 * o.hidden, 3)
+
+        def forward(self, a, b):
+            u, v = (self.rnn(s)[0].max(dim=0).values for s in (a, b))
+            return self.out(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
+
+    model = Model()
+    a, b = (torch.randn(o.length, o.pairs, o.width) for _ in range(2))
+    labels = torch.randint(3, (o.pairs,))
+    weights = torch.rand(o.pairs)
+
+    def gradient():
+        loss = (weights * torch.nn.functional.cross_entropy(model(a, b), labels, reduction="none")).mean()
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    def forward():
+        with torch.no_grad():
+            return model(a, b)
+
+    return best(forward), best(gradient)
+
+
+def matmul_rate(size=2000):
+    """Float32 multiply–adds per second of this machine, in XLA."""
+    a = jnp.ones((size, size), jnp.float32)
+    product = jax.jit(lambda a: a @ a)
+    return size**3 / best(lambda: product(a).block_until_ready())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name, value in (("hidden", 256), ("pairs", 128), ("length", 25), ("width", 300)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    o = parser.parse_args()
+    rng = np.random.default_rng(0)
+    vectors = jnp.asarray(rng.normal(size=(5000, o.width)), jnp.float32)
+    tokens = tuple(jnp.asarray(rng.integers(1, 5000, size=(o.pairs, o.length)), jnp.int32) for _ in range(2))
+    labels = jnp.asarray(rng.integers(3, size=o.pairs))
+    model = NLI(vectors)
+    y = model.init(jax.random.key(0), o.hidden)
+    setting = ub.problems.hyper_cleaning(model, y, (tokens, labels), (tokens, labels), 3.0, batch_size=o.pairs)
+    problem, x, y = ub.core.problem.prepare(*setting)
+    batch = problem.g_batches.rows(0, o.pairs)
+    v = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), y)
+    calls = {
+        "forward": jax.jit(lambda p, x, y, v: oracle.value_g(p, x, y, batch)),
+        "gradient": jax.jit(lambda p, x, y, v: oracle.grad_g(p, x, y, batch)),
+        "hvp": jax.jit(lambda p, x, y, v: oracle.hvp_g(p, x, y, v, batch)),
+        "cross": jax.jit(lambda p, x, y, v: oracle.cross_g(p, x, y, v, batch)),
+        "hypergradient": jax.jit(lambda p, x, y, v: ub.Neumann(terms=3, scale=100.0)(p, x, y, jax.random.key(0))[0]),
+    }
+    ours = {}
+    for name, call in calls.items():
+        began = time.perf_counter()
+        jax.block_until_ready(call(problem, x, y, v))
+        compiling = time.perf_counter() - began
+        ours[name] = best(lambda call=call: jax.block_until_ready(call(problem, x, y, v)))
+        print(f"{name:14s} {1e3 * ours[name]:8.1f} ms   (first call {compiling:.1f} s)", flush=True)
+    rate = matmul_rate()
+    work = o.pairs * 2 * o.length * (o.width * o.hidden + 3 * o.hidden**2)
+    print(f"matmul rate {2e-9 * rate:.0f} GFLOP/s; forward at {100 * work / ours['forward'] / rate:.0f} %, "
+          f"gradient at {100 * 3 * work / ours['gradient'] / rate:.0f} %")  # fmt: skip
+    for name in ("hvp", "cross", "hypergradient"):
+        print(f"{name}: {ours[name] / ours['gradient']:.2f} gradients")
+    forward, gradient = torch_times(o)
+    print(f"PyTorch: forward {1e3 * forward:.1f} ms, gradient {1e3 * gradient:.1f} ms; "
+          f"ours/PyTorch {ours['forward'] / forward:.2f}, {ours['gradient'] / gradient:.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Downloads that can be resumed, are checked, and cannot write outside their folder."""
+
+import hashlib
+import os
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+_BLOCK = 1 << 20
+
+
+class Archive(NamedTuple):
+    """A zip file on the web: its address, its SHA-256, and the members that are wanted."""
+
+    url: str
+    sha256: str
+    members: tuple[str, ...]
+
+
+SNLI = Archive(
+    "https://nlp.stanford.edu/projects/snli/snli_1.0.zip",
+    "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
+    tuple(f"snli_1.0/snli_1.0_{split}.jsonl" for split in ("train", "dev", "test")),
+)
+
+
+def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int, int], None] = lambda *_: None) -> Path:
+    """Puts the wanted members into `folder` and returns it. What is there already is kept; a download that was cut off
+    goes on where it stopped; a file with another checksum is thrown away. `tell(bytes, of)` sees the progress."""
+    folder = Path(folder)
+    wanted = {member: folder / PurePosixPath(member).name for member in archive.members}
+    if all(path.is_file() for path in wanted.values()):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / (PurePosixPath(archive.url).name + ".part")
+    _download(archive.url, part, tell)
+    digest = _sha256(part)
+    if digest != archive.sha256:
+        part.unlink()
+        raise ValueError(
+            f"what {archive.url} sent has SHA-256 {digest}, not {archive.sha256}; it was thrown away. Try again, or "
+            f"get the file elsewhere and unpack it into {folder}."
+        )
+    extract(part, wanted)
+    part.unlink()
+    return folder
+
+
+def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            if have and answer.status != 206:  # the server sends all of it again
+                have = 0
+            total = have + int(answer.headers.get("Content-Length") or 0)
+            with part.open("ab" if have else "wb") as file:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    have += len(block)
+                    tell(have, total)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing is missing
+            return
+        raise ValueError(f"{url} answers {error.code} {error.reason}. {_by_hand(url, part)}") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise ValueError(f"cannot reach {url} ({reason}). {_by_hand(url, part)}") from None
+
+
+def _by_hand(url: str, part: Path) -> str:
+    return f"Without internet: download it on another machine and unpack it into {part.parent}."
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def extract(archive: Path, wanted: dict[str, Path]) -> None:
+    """The wanted members, each to its path; nothing else in the archive is touched, whatever names it holds."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member, path in wanted.items():
+                unfinished = path.with_name(f".{path.name}.tmp")
+                with opened.open(member) as source, unfinished.open("wb") as target:
+                    shutil.copyfileobj(source, target, _BLOCK)
+                os.replace(unfinished, path)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ValueError(f"{archive} is no archive with {', '.join(wanted)} ({error}).") from None

@@ -1,0 +1,48 @@
+"""Label noise, drawn once: the same seed gives the same noisy labels at every access."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unibio.core import checks
+
+
+class Noisy(NamedTuple):
+    """Labels as a learner sees them, and which of them are wrong; the true ones stay with the caller."""
+
+    labels: np.ndarray
+    corrupted: np.ndarray
+
+
+def symmetric(rate: float, classes: int) -> np.ndarray:
+    """Transition matrix: with probability `rate` any other class, each alike."""
+    _check(rate, classes)
+    return np.full((classes, classes), rate / (classes - 1)) + (1 - rate - rate / (classes - 1)) * np.eye(classes)
+
+
+def pair(rate: float, classes: int) -> np.ndarray:
+    """Transition matrix: with probability `rate` the next class."""
+    _check(rate, classes)
+    return (1 - rate) * np.eye(classes) + rate * np.roll(np.eye(classes), 1, axis=1)
+
+
+def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> Noisy:
+    """Draws each label from the row of its true class. matrix[i, j]: probability that class i is seen as class j."""
+    labels, matrix = np.asarray(labels), np.asarray(matrix, float)
+    classes = len(matrix)
+    if matrix.shape != (classes, classes) or (matrix < 0).any() or not np.allclose(matrix.sum(axis=1), 1):
+        raise ValueError("the transition matrix must be square, without negative entries, its rows adding up to 1.")
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"labels must be a vector of whole numbers; got {labels.dtype} of shape {labels.shape}.")
+    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"labels must lie in 0 … {classes - 1}; got {labels.min()} … {labels.max()}.")
+    draws = np.random.default_rng(seed).random(len(labels))
+    seen = (draws[:, None] >= np.cumsum(matrix, axis=1)[labels]).sum(axis=1).clip(max=classes - 1)
+    return Noisy(seen.astype(labels.dtype), seen != labels)
+
+
+def _check(rate: float, classes: int) -> None:
+    checks.whole_number("classes", classes, low=2)
+    checks.number("the noise rate", rate, low=0.0)
+    if rate >= 1:
+        raise ValueError(f"the noise rate must be at least 0 and below 1; got {rate}.")

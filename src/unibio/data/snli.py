@@ -1,0 +1,110 @@
+"""Reading SNLI in the layouts in which it is found: the official jsonl, three files per split, TSV."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+LABELS = ("entailment", "neutral", "contradiction")
+SPLITS = ("train", "dev", "test")
+
+
+class Pairs(NamedTuple):
+    """Tokenised sentence pairs with labels 0, 1, 2 (LABELS), and how many lines were left out, by reason."""
+
+    premises: list[list[str]]
+    hypotheses: list[list[str]]
+    labels: np.ndarray
+    skipped: dict[str, int]
+
+
+def read(folder: str | Path, split: str) -> Pairs:
+    """The split from a folder with snli_1.0_SPLIT.jsonl, or s1.SPLIT + s2.SPLIT + labels.SPLIT, or SPLIT.tsv."""
+    folder = Path(folder)
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: give the one with the SNLI files.")
+    jsonl, tsv = folder / f"snli_1.0_{split}.jsonl", folder / f"{split}.tsv"
+    three = [folder / f"{part}.{split}" for part in ("s1", "s2", "labels")]
+    if jsonl.is_file():
+        return _collect(_from_jsonl(jsonl), jsonl)
+    if all(path.is_file() for path in three):
+        return _collect(_from_three(three), three[0])
+    if tsv.is_file():
+        return _collect(_from_tsv(tsv), tsv)
+    raise ValueError(
+        f"{folder} has no {split} split: looked for {jsonl.name}, {', '.join(path.name for path in three)} "
+        f"and {tsv.name}."
+    )
+
+
+Triple = tuple[str, str, str]
+
+
+def _from_jsonl(path: Path) -> Iterator[Triple]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                yield row["gold_label"], _words(row, 1), _words(row, 2)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: not a sentence pair ({error}). Is the file whole?") from None
+
+
+def _words(row: dict[str, str], which: int) -> str:
+    """Tokens of the binary parse where there is one, else of the sentence split at spaces."""
+    parse = row.get(f"sentence{which}_binary_parse")
+    return " ".join(parse.replace("(", " ").replace(")", " ").split()) if parse else row[f"sentence{which}"]
+
+
+def _from_three(paths: list[Path]) -> Iterator[Triple]:
+    first, second, labels = (path.read_text(encoding="utf-8").splitlines() for path in paths)
+    if not len(first) == len(second) == len(labels):
+        raise ValueError(
+            f"{paths[0].parent}: {paths[0].name}, {paths[1].name} and {paths[2].name} have {len(first)}, {len(second)} "
+            f"and {len(labels)} lines; they must have as many. Is one of them cut off?"
+        )
+    yield from zip(labels, first, second, strict=True)
+
+
+def _from_tsv(path: Path) -> Iterator[Triple]:
+    with path.open(encoding="utf-8") as file:
+        header = file.readline().rstrip("\n").split("\t")
+        names = ("gold_label", "sentence1", "sentence2")
+        if not set(names) <= set(header):
+            raise ValueError(f"{path} must begin with a line that names the columns {', '.join(names)}; got {header}.")
+        places = [header.index(name) for name in names]
+        for number, line in enumerate(file, 2):
+            cells = line.rstrip("\n").split("\t")
+            if len(cells) != len(header):
+                raise ValueError(
+                    f"{path}, line {number}: {len(cells)} columns instead of {len(header)}. Is the file cut off?"
+                )
+            label, first, second = (cells[place] for place in places)
+            yield label, first, second
+
+
+def _collect(triples: Iterator[Triple], path: Path) -> Pairs:
+    """Leaves out what cannot be learnt from, and counts it."""
+    premises, hypotheses, labels = [], [], []
+    skipped = {"no gold label": 0, "unknown label": 0, "empty sentence": 0}
+    for label, first, second in triples:
+        tokens = first.split(), second.split()
+        if label.strip() == "-":
+            skipped["no gold label"] += 1
+        elif label.strip() not in LABELS:
+            skipped["unknown label"] += 1
+        elif not all(tokens):
+            skipped["empty sentence"] += 1
+        else:
+            premises.append(tokens[0])
+            hypotheses.append(tokens[1])
+            labels.append(LABELS.index(label.strip()))
+    if not labels:
+        raise ValueError(f"{path} holds no labelled sentence pair (left out: {skipped}).")
+    return Pairs(premises, hypotheses, np.asarray(labels, np.int32), skipped)

@@ -1,0 +1,160 @@
+"""Data hyper-cleaning for any model: a weight per training sample, learnt so that the model does well on clean ones."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core import checks, tree
+from unibio.core.batches import Batch, Dataset
+from unibio.core.coordinates import abs_pow
+from unibio.core.problem import Problem, as_pytree
+from unibio.core.tree import PyTree
+from unibio.problems.setting import Setting
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """−log softmax(logits)[label], for each sample."""
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+
+
+class LpLoss(eqx.Module):
+    """Σ_j |output_j − target_j|^p for each sample."""
+
+    p: Any = eqx.field(converter=checks.as_real)
+
+    def __call__(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        return jnp.sum(abs_pow(outputs - targets, self.p).reshape(outputs.shape[0], -1), axis=1)
+
+
+class Weights(Protocol):
+    """How the upper variable x weighs the samples of a batch."""
+
+    def init(self, samples: int, dtype: Any) -> PyTree: ...
+    def __call__(self, x: PyTree, batch: Batch, losses: jax.Array) -> jax.Array: ...
+
+
+class PerSample(eqx.Module):
+    """σ(λ_i), a logit for each sample, as in the paper; λ starts at `start` (0: weights of one half)."""
+
+    start: float = eqx.field(default=0.0, static=True)
+
+    def init(self, samples: int, dtype: Any) -> jax.Array:
+        return jnp.full(samples, self.start, dtype)
+
+    def __call__(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(x[batch.index])
+
+
+class Shared(eqx.Module):
+    """σ(λ_k) for the samples of group k: fewer unknowns than samples, so that few clean samples suffice.
+
+    Arguments:
+        groups: the group of each training sample, whole numbers from 0.
+    """
+
+    groups: jax.Array = eqx.field(converter=lambda g: jnp.asarray(g, jnp.int32))
+
+    def init(self, samples: int, dtype: Any) -> jax.Array:
+        if self.groups.shape != (samples,):
+            raise ValueError(
+                f"groups must give each of the {samples} training samples its group; got {self.groups.shape}."
+            )
+        return jnp.zeros(int(self.groups.max()) + 1, dtype)
+
+    def __call__(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(x[self.groups[batch.index]])
+
+
+class LossNetwork(eqx.Module):
+    """σ(a small network of the sample's own loss): one hidden layer with `hidden` units, x its parameters.
+
+    The loss enters without a derivative: a weight is a weight, not a way to lower the loss.
+    """
+
+    hidden: int = eqx.field(static=True, default=16)
+
+    def init(self, samples: int, dtype: Any) -> dict[str, jax.Array]:
+        grid = np.linspace(-1, 1, self.hidden)
+        return {
+            "w": jnp.asarray(np.where(np.arange(self.hidden) % 2, 1.0, -1.0), dtype),
+            "b": jnp.asarray(grid, dtype),
+            "v": jnp.zeros(self.hidden, dtype),
+            "c": jnp.zeros((), dtype),
+        }
+
+    def __call__(self, x: dict[str, jax.Array], batch: Batch, losses: jax.Array) -> jax.Array:
+        seen = jax.lax.stop_gradient(losses)
+        return jax.nn.sigmoid(jnp.tanh((seen[:, None] - 1) * x["w"][None] + x["b"][None]) @ x["v"] + x["c"])
+
+
+class _Upper(eqx.Module):
+    """Mean loss on clean samples, and ρ·mean x² if asked for."""
+
+    apply: Any
+    loss: Any
+    rho: Any = eqx.field(converter=checks.as_real)
+
+    def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
+        inputs, labels = batch.value
+        value = jnp.mean(self.loss(self.apply(y, inputs), labels))
+        return value if self.rho is None else value + self.rho * tree.dot(x, x) / tree.size(x)
+
+
+class _Lower(eqx.Module):
+    """mean weight_i·loss_i + c‖w‖_p^p."""
+
+    apply: Any
+    loss: Any
+    weights: Any
+    p: Any = eqx.field(converter=checks.as_real)
+    c: Any = eqx.field(converter=checks.as_real)
+
+    def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
+        inputs, labels = batch.value
+        losses = self.loss(self.apply(y, inputs), labels)
+        regulariser = sum(jnp.sum(abs_pow(leaf, self.p)) for leaf in jax.tree.leaves(y))
+        return jnp.mean(self.weights(x, batch, losses) * losses) + self.c * regulariser
+
+
+def hyper_cleaning(
+    apply: Callable[[PyTree, Any], jax.Array],
+    params: PyTree,
+    train: tuple[Any, Any],
+    validation: tuple[Any, Any],
+    p: Any = 3.0,
+    c: Any = 1e-4,
+    *,
+    batch_size: int = 128,
+    loss: Callable[[jax.Array, Any], jax.Array] = cross_entropy,
+    weights: Weights = PerSample(),
+    rho: float | None = None,
+) -> Setting:
+    """The problem, and its start: x the weights' logits, y = params.
+
+        f(λ, w) = mean loss of w on clean validation samples (+ ρ·mean λ²)
+        g(λ, w) = mean σ(λ_i)·loss_i(w) + c‖w‖_p^p
+
+    Arguments:
+        apply: `apply(params, inputs) -> outputs`, a pure function or an equinox Module with the model's frozen arrays.
+        train, validation: (inputs, labels); inputs is an array or a pytree of arrays with a row per sample.
+        loss: (outputs, labels) ↦ a loss per sample: `cross_entropy`, `LpLoss(p)`, or your own.
+        weights: `PerSample()`, `Shared(groups)`, `LossNetwork()`, or your own.
+
+    Example:
+        >>> linear = lambda w, inputs: inputs @ w
+        >>> data = jnp.ones((6, 2)), jnp.zeros(6, int)
+        >>> problem, x, y = hyper_cleaning(linear, jnp.zeros((2, 3)), data, data, batch_size=6)
+        >>> x.shape, y.shape
+        ((6,), (2, 3))
+    """
+    dtype = tree.dtype(params)
+    datasets = [Dataset(pair, min(batch_size, len(pair[1]))) for pair in (train, validation)]
+    apply, loss = as_pytree(apply), as_pytree(loss)
+    problem = Problem(
+        _Upper(apply, loss, rho), _Lower(apply, loss, weights, p, c), p, f_batches=datasets[1], g_batches=datasets[0]
+    )
+    return Setting(problem, weights.init(datasets[0].n, dtype), params)

@@ -1,0 +1,142 @@
+"""Hyper-cleaning: the recurrent network's derivatives, and that the hypergradient predicts retraining."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import unibio as ub
+from unibio.core import oracle
+from unibio.problems.nli_rnn import NLI, recurrence
+
+RNG = np.random.default_rng(0)
+
+
+def plain_recurrence(a, w):
+    h, out = jnp.zeros_like(a[0]), []
+    for a_t in a:
+        h = jnp.tanh(a_t + h @ w)
+        out.append(h)
+    return jnp.stack(out)
+
+
+def test_recurrence_in_every_mode():
+    """Value, gradient, forward over reverse and reverse over forward against the loop written out."""
+    a, w, da, dw, c = (jnp.asarray(RNG.normal(size=s)) for s in ((4, 3, 2), (2, 2), (4, 3, 2), (2, 2), (4, 3, 2)))
+
+    def everything(fn):
+        scalar = lambda a, w: jnp.sum(c * fn(a, w) ** 2)
+        gradient = jax.grad(scalar, (0, 1))
+        forward = lambda a, w: jax.jvp(scalar, (a, w), (da, dw))[1]
+        return scalar(a, w), gradient(a, w), jax.jvp(gradient, (a, w), (da, dw))[1], jax.grad(forward, (0, 1))(a, w)
+
+    ours, theirs = jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
+
+
+@pytest.fixture(scope="module")
+def setting():
+    """Six pairs with sentences of 1 to 5 words, as a problem with p = 3."""
+    lengths = RNG.integers(1, 6, size=(2, 6))
+    tokens = tuple(np.where(np.arange(5) < n[:, None], RNG.integers(1, 9, size=(6, 5)), 0) for n in lengths)
+    data = tuple(jnp.asarray(t) for t in tokens), jnp.asarray([0, 1, 2, 0, 1, 2])
+    model = NLI(jnp.asarray(RNG.normal(size=(9, 3))))
+    made = ub.problems.hyper_cleaning(model, model.init(jax.random.key(0), 4), data, data, 3.0, 1e-2, batch_size=6)
+    return made._replace(x=jnp.asarray(RNG.normal(size=6))), model, data
+
+
+def test_derivatives_against_finite_differences(setting):
+    (problem, x, y), _, _ = setting
+    batch = problem.g_batches.rows(0, 6)
+    v = jax.tree.map(lambda leaf: jnp.asarray(RNG.normal(size=leaf.shape)), y)
+    at = lambda t: jax.tree.map(lambda a, b: a + t * b, y, v)
+
+    @jax.jit
+    def derivatives(t):
+        gradient = oracle.grad_g(problem, x, at(t), batch)
+        return (
+            oracle.value_g(problem, x, at(t), batch), gradient, oracle.hvp_g(problem, x, at(t), v, batch),
+            oracle.cross_g(problem, x, at(t), v, batch),
+            jax.grad(lambda x: oracle.value_g(problem, x, at(t), batch))(x),
+        )  # fmt: skip
+
+    h = 1e-5
+    plus, middle, minus = (derivatives(t) for t in (h, 0.0, -h))
+    slope = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(middle[1]), jax.tree.leaves(v), strict=True))
+    difference = lambda k: jax.tree.map(lambda a, b: (a - b) / (2 * h), plus[k], minus[k])
+    assert difference(0) == pytest.approx(float(slope), rel=1e-7)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), middle[2], difference(1))
+    np.testing.assert_allclose(middle[3], difference(4), rtol=1e-6, atol=1e-9)
+
+
+def test_padding_and_order_change_nothing(setting):
+    (_, _, y), model, (tokens, _) = setting
+    logits = model(y, tokens)
+    longer = tuple(jnp.pad(t, ((0, 0), (0, 3))) for t in tokens)
+    np.testing.assert_allclose(model(y, longer), logits, rtol=1e-12)
+    order = jnp.asarray([3, 1, 5, 0, 4, 2])
+    np.testing.assert_allclose(model(y, tuple(t[order] for t in tokens)), logits[order], rtol=1e-12)
+
+
+def test_the_hypergradient_predicts_retraining():
+    """Moving one weight and solving the lower level again changes Φ as ∇Φ says; the sample's own, and nobody else's."""
+    features, labels = RNG.normal(size=(40, 4)), RNG.integers(3, size=40)
+    clean = RNG.normal(size=(30, 4)), RNG.integers(3, size=30)
+
+    def linear(w, inputs):
+        return inputs @ w
+
+    start = jnp.asarray(RNG.normal(size=(4, 3)))
+    problem, x, y = ub.problems.hyper_cleaning(linear, start, (features, labels), clean, 3.0, 1e-2, batch_size=40)
+    x = x + jnp.asarray(RNG.normal(size=40))
+    whole = problem.f_batches.whole()
+    phi = lambda x: float(oracle.value_f(problem, x, ub.lower_solution(problem, x, y), whole))
+    gradient, _ = ub.hypergradient(problem, x, ub.lower_solution(problem, x, y), ub.CG())
+    for i in (0, 17, 39):
+        step = jnp.zeros(40).at[i].set(1e-3)
+        assert (phi(x + step) - phi(x - step)) / 2e-3 == pytest.approx(float(gradient[i]), rel=1e-5)
+
+
+def test_weights():
+    """Shared weights act on their group; a weight network sees the loss but passes no derivative through it."""
+    data = jnp.asarray(RNG.normal(size=(6, 2))), jnp.asarray([0, 1, 0, 1, 0, 1])
+    groups = np.array([0, 0, 1, 1, 2, 2])
+
+    def linear(w, inputs):
+        return inputs @ w
+
+    w = jnp.asarray(RNG.normal(size=(2, 2)))
+    losses = ub.problems.cross_entropy(data[0] @ w, data[1])
+    shared = ub.problems.hyper_cleaning(
+        linear, w, data, data, 3.0, 0.0, batch_size=6, weights=ub.problems.Shared(groups)
+    )
+    batch = shared.problem.g_batches.rows(0, 6)
+    x = jnp.asarray([0.5, -1.0, 2.0])
+    expected = np.mean(np.asarray(jax.nn.sigmoid(x))[groups] * np.asarray(losses))
+    assert float(oracle.value_g(shared.problem, x, w, batch)) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="groups must give each of the 6 training samples its group"):
+        ub.problems.hyper_cleaning(linear, w, data, data, weights=ub.problems.Shared(groups[:3]))
+
+    net = ub.problems.hyper_cleaning(linear, w, data, data, 3.0, 0.0, batch_size=6, weights=ub.problems.LossNetwork(4))
+    x = jax.tree.map(lambda leaf: leaf + 0.3, net.x)
+    weights = net.problem.g.weights(x, batch, losses)
+    slope = jax.grad(lambda w: jnp.mean(weights * ub.problems.cross_entropy(data[0] @ w, data[1])))(w)
+    np.testing.assert_allclose(oracle.grad_g(net.problem, x, w, batch), slope, rtol=1e-10)
+
+
+def test_lp_loss_and_regularised_weights():
+    data = jnp.asarray(RNG.normal(size=(5, 2))), jnp.asarray(RNG.normal(size=5))
+
+    def linear(w, inputs):
+        return inputs @ w
+
+    w, x = jnp.asarray([0.3, -0.7]), jnp.asarray(RNG.normal(size=5))
+    made = ub.problems.hyper_cleaning(
+        linear, w, data, data, 4.0, 1e-2, batch_size=5, loss=ub.problems.LpLoss(4.0), rho=0.1
+    )
+    value = oracle.value_g(made.problem, x, w, made.problem.g_batches.rows(0, 5))
+    residuals = np.abs(np.asarray(data[0] @ w - data[1])) ** 4
+    expected = np.mean(residuals / (1 + np.exp(-np.asarray(x)))) + 1e-2 * np.sum(np.abs(np.asarray(w)) ** 4)
+    assert float(value) == pytest.approx(expected)
+    upper = oracle.value_f(made.problem, x, w, made.problem.f_batches.rows(0, 5))
+    assert float(upper) == pytest.approx(np.mean(residuals) + 0.1 * np.mean(np.asarray(x) ** 2))
