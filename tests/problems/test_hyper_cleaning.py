@@ -30,7 +30,10 @@ def test_recurrence_in_every_mode():
         forward = lambda a, w: jax.jvp(scalar, (a, w), (da, dw))[1]
         return scalar(a, w), gradient(a, w), jax.jvp(gradient, (a, w), (da, dw))[1], jax.grad(forward, (0, 1))(a, w)
 
-    ours, theirs = jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence)
+    ours, theirs = (
+        jax.jit(lambda: everything(lambda a, w: recurrence(jnp.zeros((3, 2)), a, w)))(),
+        everything(plain_recurrence),
+    )
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 
@@ -74,6 +77,11 @@ def test_padding_and_order_change_nothing(setting):
     logits = model(y, tokens)
     longer = tuple(jnp.pad(t, ((0, 0), (0, 3))) for t in tokens)
     np.testing.assert_allclose(model(y, longer), logits, rtol=1e-12)
+    for first, second in ((8, 5), (5, 8)):  # one table longer than the other
+        wider = [jnp.pad(t, ((0, 0), (0, width - 5))) for t, width in zip(tokens, (first, second), strict=True)]
+        np.testing.assert_allclose(model(y, tuple(wider)), logits, rtol=1e-12)
+    cut = tokens[0], tokens[1].at[:, 3:].set(0)
+    np.testing.assert_allclose(model(y, (cut[0], cut[1][:, :3])), model(y, cut), rtol=1e-12)
     order = jnp.asarray([3, 1, 5, 0, 4, 2])
     np.testing.assert_allclose(model(y, tuple(t[order] for t in tokens)), logits[order], rtol=1e-12)
 

@@ -18,22 +18,22 @@ PADDING = 0  # its word number; real words start at 1
 
 
 @jax.custom_jvp
-def recurrence(a: jax.Array, w: jax.Array) -> jax.Array:
-    """h_t = tanh(a_t + h_{t−1} W), h_{−1} = 0, for a of shape (time, rows, hidden)."""
+def recurrence(start: jax.Array, a: jax.Array, w: jax.Array) -> jax.Array:
+    """h_t = tanh(a_t + h_{t−1} W), h_{−1} = start, for a of shape (time, rows, hidden)."""
 
     def step(h: jax.Array, a_t: jax.Array) -> tuple[jax.Array, jax.Array]:
         h = jnp.tanh(a_t + h @ w)
         return h, h
 
-    return jax.lax.scan(step, jnp.zeros_like(a[0]), a)[1]
+    return jax.lax.scan(step, start, a)[1]
 
 
 @recurrence.defjvp
 def _recurrence_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """dh_t = (1 − h_t²)∘(da_t + h_{t−1} dW + dh_{t−1} W)."""
-    (a, w), (da, dw) = primals, tangents
-    h = recurrence(a, w)
-    before = jnp.concatenate([jnp.zeros_like(h[:1]), h[:-1]])
+    (start, a, w), (dstart, da, dw) = primals, tangents
+    h = recurrence(start, a, w)
+    before = jnp.concatenate([start[None], h[:-1]])
     drive = da + before @ dw
 
     def step(dh: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -41,7 +41,7 @@ def _recurrence_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
         dh = slope * (drive_t + dh @ w)
         return dh, dh
 
-    return h, jax.lax.scan(step, jnp.zeros_like(a[0]), (1 - h * h, drive))[1]
+    return h, jax.lax.scan(step, dstart, (1 - h * h, drive))[1]
 
 
 class NLI(eqx.Module):
@@ -73,14 +73,36 @@ class NLI(eqx.Module):
         }
 
     def __call__(self, params: dict[str, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> jax.Array:
-        u, v = (self.sentence(params, tokens) for tokens in inputs)
+        u, v = self.sentences(params, *inputs)
         return jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1) @ params["out"] + params["bias"][None]
 
-    def sentence(self, params: dict[str, jax.Array], tokens: jax.Array) -> jax.Array:
-        """The largest state of the second layer over the words of each sentence, (rows, hidden)."""
-        steps = tokens.T
-        inputs = self.vectors[steps]
-        first = recurrence(inputs @ params["u1"] + params["b1"][None, None], params["w1"])
-        second = recurrence(first @ params["u2"] + params["b2"][None, None], params["w2"])
-        real = (steps != PADDING)[:, :, None]
-        return jnp.max(jnp.where(real, second, -1.0), axis=0)  # tanh > −1, so padding never wins
+    def sentences(
+        self, params: dict[str, jax.Array], first: jax.Array, second: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The largest state of the upper layer over the words of each sentence, (rows, hidden) for both.
+
+        Both run side by side for as long as the shorter table lasts, then the longer one alone.
+        """
+        rows, common = first.shape[0], min(first.shape[1], second.shape[1])
+        together = jnp.concatenate([first[:, :common], second[:, :common]])
+        starts = [jnp.zeros((2 * rows, params[w].shape[0]), self.vectors.dtype) for w in ("w1", "w2")]
+        states = self._layers(params, together.T, starts)
+        best = _largest(states[1], together.T)
+        u, v = best[:rows], best[rows:]
+        if first.shape[1] > common:
+            rest = self._layers(params, first[:, common:].T, [layer[-1, :rows] for layer in states])
+            u = jnp.maximum(u, _largest(rest[1], first[:, common:].T))
+        if second.shape[1] > common:
+            rest = self._layers(params, second[:, common:].T, [layer[-1, rows:] for layer in states])
+            v = jnp.maximum(v, _largest(rest[1], second[:, common:].T))
+        return u, v
+
+    def _layers(self, params: dict[str, jax.Array], steps: jax.Array, starts: list[jax.Array]) -> list[jax.Array]:
+        lower = recurrence(starts[0], self.vectors[steps] @ params["u1"] + params["b1"][None, None], params["w1"])
+        upper = recurrence(starts[1], lower @ params["u2"] + params["b2"][None, None], params["w2"])
+        return [lower, upper]
+
+
+def _largest(states: jax.Array, steps: jax.Array) -> jax.Array:
+    """Over time, of real words: tanh > −1, so padding never wins."""
+    return jnp.max(jnp.where((steps != PADDING)[:, :, None], states, -1.0), axis=0)
