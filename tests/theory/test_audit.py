@@ -39,7 +39,7 @@ def test_a_problem_that_satisfies_them(coupled):
 
 def test_p_too_large():
     problem = restated(ub.problems.coupled_example3(4.0, COUPLING), 6.0)
-    found = theory.audit(problem, jnp.zeros(2), 0.3 * jnp.ones(2))
+    found = theory.audit(problem, jnp.zeros(2), 0.3 * jnp.ones(2), samples=30)
     assert found["g(vi)"].verdict == "violated"
     assert "p is too large" in found["g(vi)"].note
     assert "distance^-2.0" in found["g(vi)"].note
@@ -47,7 +47,7 @@ def test_p_too_large():
 
 def test_p_too_small():
     problem = restated(ub.problems.coupled_example3(6.0, COUPLING), 4.0)
-    found = theory.audit(problem, jnp.zeros(2), 0.3 * jnp.ones(2))
+    found = theory.audit(problem, jnp.zeros(2), 0.3 * jnp.ones(2), samples=30)
     assert found["g(v)"].verdict == "violated"
     assert "vanishes like distance^" in found["g(v)"].note
     assert found["g(v)"].value < 1e-4
