@@ -1,4 +1,4 @@
-"""The command line: `unibio reproduce`, `compare`, `verify`, `theory`, `list`."""
+"""The command line: `unibio reproduce`, `compare`, `verify`, `theory`, `list`, `data`."""
 
 import sys
 
