@@ -44,8 +44,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     seeds = min(16, options.seeds)
     cases = [(p, eta, beta) for p in ORDERS for eta in ETAS for beta in MOMENTA]
     say(f"{len(cases)} settings with {seeds} seeds")
-    path = functools.partial(one, steps=LONGER if options.full else T)
-    means, calls = over(path, cases, options._replace(seeds=seeds))
+    steps = LONGER if options.full else T
+    path = functools.partial(one, steps=steps)
+    means, calls = over(f"complexity-{steps}", path, cases, options._replace(seeds=seeds))
     rows: Rows = []
     for p in ORDERS:
         for epsilon in EPSILONS:

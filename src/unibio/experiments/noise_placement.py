@@ -83,7 +83,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     facts: Rows = []
     for place, one in PLACES.items():
         say(f"noise on {place}")
-        for (p, eta, variance), values in zip(cases, over(one, cases, options), strict=True):
+        for (p, eta, variance), values in zip(
+            cases, over(f"noise-placement-{list(PLACES).index(place)}", one, cases, options), strict=True
+        ):
             names = {"place": place, "p": p, "variance": variance}
             curves += bands(values, names)
             facts.append(names | {"eta": eta} | statistics(values, eta))

@@ -39,7 +39,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     """Curves with their bands, and their statistics. Without noise one seed is all there is."""
     cases = [(p, eta, variance) for p, eta in zip(ORDERS, STEPS, strict=True) for variance in VARIANCES]
     say(f"{len(cases)} curves with {options.seeds} seeds")
-    true, estimate = over(one, cases, options)
+    true, estimate = over("noise", one, cases, options)
     curves: Rows = []
     facts: Rows = []
     for (p, eta, variance), values, estimates in zip(cases, true, estimate, strict=True):

@@ -42,7 +42,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     """Three cases, four orders."""
     cases = [(p, *case) for case in CASES.values() for p in ORDERS]
     say(f"{len(cases)} curves with {options.seeds} seeds")
-    norms, errors = over(one, cases, options)
+    norms, errors = over("one-step-size", one, cases, options)
     curves: Rows = []
     facts: Rows = []
     for i, name in enumerate(CASES):

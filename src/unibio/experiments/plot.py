@@ -1,7 +1,9 @@
 """Every figure, drawn from tables (lists of rows) and from nothing else. The only module that needs matplotlib."""
 
+import io
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -30,6 +32,18 @@ def style() -> AbstractContextManager[None]:
     except ImportError:
         raise ValueError("plots need matplotlib: pip install 'unibio[plot]'") from None
     return context(_STYLE, after_reset=True)
+
+
+def warm_up() -> None:
+    """Loads fonts and the writers of all formats, about a second's work, in a thread beside the computation."""
+
+    def draw_nothing() -> None:
+        made, (axis,) = panels()
+        axis.set(title="‖∇Φ‖")
+        for kind in ("svg", "pdf", "png"):
+            made.savefig(io.BytesIO(), format=kind)
+
+    threading.Thread(target=draw_nothing, daemon=True).start()
 
 
 def with_style(draw: Callable[..., "Figure"], *arguments: Any) -> "Figure":

@@ -168,6 +168,7 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     began = time.perf_counter()
+    plot.warm_up()
     with quiet(), _float64():
         tables = load(name).run(options, say)
     seconds = time.perf_counter() - began

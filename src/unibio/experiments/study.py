@@ -1,15 +1,15 @@
 """What an experiment is, and the list of them all. Each is a module with the names of `Experiment`."""
 
+import concurrent.futures as futures
 import importlib
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.experiments import kept
 from unibio.experiments.tables import Row, Rows, Tables
 
 if TYPE_CHECKING:
@@ -62,27 +62,42 @@ def set_up_jax() -> None:
     config.update("jax_enable_x64", True)
     if config.jax_compilation_cache_dir:  # the user has chosen one
         return
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unibio" / "jax"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        return
-    if os.access(folder, os.W_OK | os.X_OK):
-        config.update("jax_compilation_cache_dir", str(folder))
+    folder = kept.folder()
+    if folder is not None:
+        config.update("jax_compilation_cache_dir", str(folder / "jax"))
         config.update("jax_persistent_cache_min_compile_time_secs", 0)
         config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
+def over(name: str, run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
     """run(*case, key) for every case and every seed in one program; leaves (cases, seeds, …).
 
-    A seed has the same random numbers in every case: cheaper, and curves differ by their settings alone.
+    A seed has the same random numbers in every case: cheaper, and curves differ by their settings alone. An even
+    number of seeds goes in two halves at once: small arrays keep one core busy, not two.
+
+    Arguments:
+        name: tells this program from every other; it is kept under it (`kept`).
     """
-    numbers = [jnp.asarray(column) for column in zip(*cases, strict=True)]
-    keys = jax.random.split(jax.random.key(options.seed), options.seeds)
+    numbers = [np.asarray(column) for column in zip(*cases, strict=True)]
     inner = (None,) * len(numbers) + (0,)
     outer = (0,) * len(numbers) + (None,)
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(jax.vmap(run, inner), outer))(*numbers, keys))
+
+    size = options.seeds // 2 if options.seeds % 2 == 0 else options.seeds
+
+    def program(numbers: list[Any], seed: jax.Array, first: jax.Array) -> Any:
+        keys = jax.random.split(jax.random.key(seed), options.seeds)
+        keys = jax.lax.dynamic_slice_in_dim(keys, first, size)
+        return jax.vmap(jax.vmap(run, inner), outer)(*numbers, keys)
+
+    def half(first: int) -> Any:
+        return jax.tree.map(np.asarray, compiled(numbers, seed, np.int32(first)))
+
+    seed = np.uint32(options.seed)
+    args = (numbers, seed, np.int32(0))
+    compiled = kept.kept(f"{name}-{options.seeds}", program, *args).lower(*args).compile()
+    with futures.ThreadPoolExecutor(2) as pool:
+        parts = list(pool.map(half, range(0, options.seeds, size)))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
 def sine_gradient(state: Any) -> jax.Array:

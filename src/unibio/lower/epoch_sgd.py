@@ -1,6 +1,5 @@
 """Epoch-SGD with shrinking balls, Algorithm 1 of the paper."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -76,35 +75,35 @@ class EpochSGD(eqx.Module):
         first, tau, most = (jnp.asarray(value, dtype) for value in (self.first_epoch, tau, self.steps))
         eps = jnp.finfo(dtype).eps
         # τ ≥ 1 and T_1 ≥ 1: k epochs take at least 2^k − 1 steps. An exact integer must not be rounded down.
-        real = [first * jnp.exp2(tau * k) for k in range((self.steps + 1).bit_length() - 1)]
-        slack = [jnp.maximum(1e-9, 8 * eps * length) for length in real]
-        sums = list(itertools.accumulate(real))
-        runs = [total <= most + extra for total, extra in zip(sums, slack, strict=True)]
-        stretch = most / sum(jnp.where(r, length, 0.0) for r, length in zip(runs, real, strict=True))
+        k = jnp.arange((self.steps + 1).bit_length() - 1, dtype=dtype)
+        real = first * jnp.exp2(tau * k)
+        slack = jnp.maximum(1e-9, 8 * eps * real)
+        runs = jnp.cumsum(real) <= most + slack
+        length = real * (most / jnp.sum(jnp.where(runs, real, 0.0))) if self.spend else real
+        end = jnp.cumsum(jnp.where(runs, jnp.floor(length + slack), 0.0).astype(jnp.int32), dtype=jnp.int32)
+        if self.spend:
+            is_last = runs & ~jnp.append(runs[1:], False)
+            end = jnp.where(is_last, self.steps, end)
+        start = jnp.append(jnp.int32(0), end[:-1])
 
-        step = jnp.arange(self.steps, dtype=jnp.int32)
-        start = jnp.int32(0)
-        zero, no = jnp.zeros(self.steps, dtype), jnp.zeros(self.steps, bool)
-        out = Schedule(zero, zero, zero, no, no, start)
-        for k, length in enumerate(real):  # a few comparisons each; under vmap, indexing by epoch would be slow
-            length = length * stretch if self.spend else length
-            end = start + jnp.where(runs[k], jnp.floor(length + slack[k]), 0.0).astype(jnp.int32)
-            if self.spend:
-                goes_on = runs[k + 1] if k + 1 < len(runs) else False
-                end = jnp.where(runs[k] & ~jnp.asarray(goes_on), self.steps, end)
-            here = (start <= step) & (step < end)
-            out = Schedule(
-                jnp.where(here, self.step_size / 2.0**k, out.step_size),
-                jnp.where(here, self._radius(k, p), out.radius),
-                jnp.where(here, 1 / jnp.maximum(end - start, 1).astype(dtype), out.weight),
-                out.last | (here & (step + 1 == end)),
-                out.taken | here,
-                end,
-            )
-            start = end
-        return out
+        # A mask (epochs, steps) with one true entry per step taken: under vmap, indexing by epoch would be slow.
+        step = jnp.arange(self.steps, dtype=jnp.int32)[None, :]
+        here = (start[:, None] <= step) & (step < end[:, None])
 
-    def _radius(self, k: int, p: Any) -> Any:
+        def each(numbers: Any) -> jax.Array:
+            column = jnp.broadcast_to(jnp.asarray(numbers, dtype), k.shape)[:, None]
+            return jnp.sum(jnp.where(here, column, 0.0), axis=0)
+
+        return Schedule(
+            each(self.step_size / jnp.exp2(k)),
+            each(self._radius(k, p)),
+            each(1 / jnp.maximum(end - start, 1).astype(dtype)),
+            jnp.any(here & (step + 1 == end[:, None]), axis=0),
+            jnp.any(here, axis=0),
+            jnp.max(end),
+        )
+
+    def _radius(self, k: jax.Array, p: Any) -> Any:
         """D_k of epoch k + 1."""
         radius = self.radius / jnp.exp2(k / order(p)) if self.shrink else self.radius
         return radius if self.largest_radius is None else jnp.minimum(radius, self.largest_radius)
