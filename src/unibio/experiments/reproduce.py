@@ -225,15 +225,18 @@ def _in_workers(
     events, stop = context.SimpleQueue(), context.Event()
     pool = futures.ProcessPoolExecutor(min(jobs, len(names)), context, _start_worker, (events, stop))
     try:
-        with _ignoring_interrupts():
-            running = {pool.submit(_work, out, name, options): name for name in names}
-        waiting = set(running)
-        while waiting:
-            done, waiting = futures.wait(waiting, 0.2, futures.FIRST_COMPLETED)
-            while not events.empty():
-                tell(events.get())
-            for future in done:
-                _tell_end(future, running[future], tell, errors)
+        with _noting_interrupts() as interrupted:
+            with _holding_interrupts():
+                running = {pool.submit(_work, out, name, options): name for name in names}
+            waiting = set(running)
+            while waiting:
+                done, waiting = futures.wait(waiting, 0.2, futures.FIRST_COMPLETED)
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
+                while not events.empty():
+                    tell(events.get())
+                for future in done:
+                    _tell_end(future, running[future], tell, errors)
     except BaseException:
         stop.set()
         raise
@@ -257,16 +260,27 @@ def _described(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Processes started inside ignore Ctrl-C from their first moment: it is for this one, which ends them."""
+def _noting_interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event: an exception that strikes in a callback of the garbage collector, say, would be lost."""
+    noted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield noted
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGINT, lambda *_: noted.set())
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _holding_interrupts() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C (a blocked signal is inherited): it is for this one, which ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _events: Any = None  # a worker's way to tell
