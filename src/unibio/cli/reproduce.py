@@ -27,13 +27,14 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per curve.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Experiments at once, at most one for each CPU.")] = 2,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="hypercleaning: NAME=VALUE, e.g. p=3,4.")] = None,
     replot: Annotated[bool, typer.Option("--replot", help="Only draw all figures and the report anew.")] = False,
 ) -> None:
     """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
     from unibio.experiments import reproduce as work
     from unibio.experiments.study import EXPERIMENTS, Options, set_up_jax
 
-    chosen = work.checked_names(names or [])
+    chosen = work.checked_names(names or [], full)
     progress = _Progress({name: work.COSTS.get(name, 1) for name in chosen})
     try:
         with progress:
@@ -41,7 +42,8 @@ def reproduce(
                 work.replot(out, progress.tell)
             else:
                 set_up_jax()
-                work.reproduce(chosen, out, Options(seeds, seed, full), min(jobs, os.cpu_count() or 1), progress.tell)
+                options = Options(seeds, seed, full, _pairs(settings or []))
+                work.reproduce(chosen, out, options, min(jobs, os.cpu_count() or 1), progress.tell)
     except KeyboardInterrupt:
         done = f"{len(progress.verdicts)} of {len(chosen)} parts are finished"
         progress.line(f"stopped; {done}, run the same command to continue")
@@ -51,6 +53,13 @@ def reproduce(
             print(f"{name}: {progress.verdicts[name]}")
         if progress.verdicts:
             print(f"report: {out / 'index.html'}")
+
+
+def _pairs(settings: list[str]) -> tuple[tuple[str, str], ...]:
+    for text in settings:
+        if "=" not in text:
+            raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
+    return tuple((text.split("=", 1)[0], text.split("=", 1)[1]) for text in settings)
 
 
 class _Progress:

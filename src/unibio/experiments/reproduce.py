@@ -12,8 +12,6 @@ import multiprocessing as mp
 import os
 import platform
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -25,15 +23,16 @@ import jax
 from unibio.core import checks
 from unibio.experiments import plot
 from unibio.experiments.report import FIGURES, write_report
-from unibio.experiments.study import EXPERIMENTS, SECONDS, Options, load, set_up_jax
+from unibio.experiments.study import BY_NAME, EXPERIMENTS, SECONDS, Options, load
 from unibio.experiments.tables import Row, Tables, claim, is_ours, read_part, write_part
+from unibio.experiments.workers import as_completed, error_of, workers
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
 # Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
 COSTS = {
-    "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23, "complexity": 12, "rates": 10,
-    "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
+    "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
+    "complexity": 12, "rates": 10, "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
 }  # fmt: skip
 
 
@@ -65,7 +64,9 @@ def reproduce(
         jobs: how many at once, each in its own process; with 1, in this one.
         tell: is called with every `Event`.
     """
-    chosen = checked_names(names)
+    chosen = checked_names(names, options.full)
+    if options.settings and chosen != ["hypercleaning"]:
+        raise ValueError("--set is for hypercleaning alone: unibio reproduce hypercleaning --set hidden=64")
     checks.whole_number("jobs", jobs, low=1)
     checks.whole_number("seeds", options.seeds, low=1)
     checks.whole_number("seed", options.seed, low=0)
@@ -77,7 +78,7 @@ def reproduce(
     errors: list[BaseException] = []
     try:
         run = _in_workers if min(jobs, len(due)) > 1 else _in_turn
-        run(out, due, options, jobs, tell, errors)
+        run(out, due, options._replace(jobs=jobs), jobs, tell, errors)
     finally:
         for name in due:
             shutil.rmtree(_unfinished(out, name), ignore_errors=True)
@@ -107,11 +108,11 @@ def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict
     return verdicts
 
 
-def checked_names(names: Sequence[str]) -> list[str]:
-    """Each once, all if there are none; an unknown one is refused with the nearest that there is."""
+def checked_names(names: Sequence[str], full: bool = False) -> list[str]:
+    """Each once; if there are none all, the long ones only in full. An unknown one is refused with the nearest."""
     for name in names:
         nearest(name, EXPERIMENTS, "experiment")
-    return list(dict.fromkeys(names)) or list(EXPERIMENTS)
+    return list(dict.fromkeys(names)) or [name for name in EXPERIMENTS if full or name not in BY_NAME]
 
 
 def nearest(name: str, known: Sequence[str] | dict[str, Any], what: str) -> str:
@@ -143,7 +144,7 @@ def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
 
 def _facts(name: str, options: Options) -> Row:
     packages = {package: version(package) for package in ("unibio", "jax", "numpy")}
-    return {"experiment": name, "options": options._asdict(), "versions": packages | {"python": _PYTHON}}
+    return {"experiment": name, "options": options.facts(), "versions": packages | {"python": _PYTHON}}
 
 
 _PYTHON = platform.python_version()
@@ -155,7 +156,11 @@ def _difference(old: Row, new: Row) -> str:
         was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
     except (KeyError, TypeError):
         return "result.json is damaged"
-    return ", ".join(f"made with {key} {was.get(key)}, not {now[key]}" for key in now if was.get(key) != now[key])
+    return ", ".join(
+        f"made with {key} {was.get(key)}, not {now.get(key)}"
+        for key in sorted({*was, *now})
+        if was.get(key) != now.get(key)
+    )
 
 
 def _unfinished(out: Path, name: str) -> Path:
@@ -169,8 +174,9 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     folder.mkdir()
     began = time.perf_counter()
     plot.warm_up()
+    pieces = out / f".{name}.pieces"
     with quiet(), _float64():
-        tables = load(name).run(options, say)
+        tables = load(name).run(options._replace(folder=str(pieces)), say)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
     write_part(folder, _facts(name, options), tables, clock, seconds)
@@ -182,6 +188,7 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     if (out / name).exists():
         shutil.rmtree(out / name)
     folder.rename(out / name)
+    shutil.rmtree(pieces, ignore_errors=True)
     return verdict
 
 
@@ -221,33 +228,20 @@ def _in_turn(out: Path, names: list[str], options: Options, jobs: int, tell: Tel
 def _in_workers(
     out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]
 ) -> None:
-    context = mp.get_context("spawn")  # a fork of a process with XLA's threads may hang
-    events, stop = context.SimpleQueue(), context.Event()
-    pool = futures.ProcessPoolExecutor(min(jobs, len(names)), context, _start_worker, (events, stop))
-    try:
-        with _noting_interrupts() as interrupted:
-            with _holding_interrupts():
-                running = {pool.submit(_work, out, name, options): name for name in names}
-            waiting = set(running)
-            while waiting:
-                done, waiting = futures.wait(waiting, 0.2, futures.FIRST_COMPLETED)
-                if interrupted.is_set():
-                    raise KeyboardInterrupt
-                while not events.empty():
-                    tell(events.get())
-                for future in done:
-                    _tell_end(future, running[future], tell, errors)
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    events = mp.get_context("spawn").SimpleQueue()
+
+    def look() -> None:
+        while not events.empty():
+            tell(events.get())
+
+    with workers(min(jobs, len(names)), _hear, events) as submit:
+        running = {submit(_work, out, name, options): name for name in names}
+        for future in as_completed(set(running), look):
+            _tell_end(future, running[future], tell, errors)
 
 
 def _tell_end(future: "futures.Future[str]", name: str, tell: Tell, errors: list[BaseException]) -> None:
-    error = future.exception()
-    if isinstance(error, futures.process.BrokenProcessPool):
-        error = ChildProcessError("a worker process died, perhaps for lack of memory; run it again with --jobs 1.")
+    error = error_of(future)
     if error is None:
         tell(Event("finished", name, future.result()))
     else:
@@ -259,46 +253,12 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-@contextlib.contextmanager
-def _noting_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event: an exception that strikes in a callback of the garbage collector, say, would be lost."""
-    noted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: noted.set())
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _holding_interrupts() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C (a blocked signal is inherited): it is for this one, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 _events: Any = None  # a worker's way to tell
 
 
-def _start_worker(events: Any, stop: Any) -> None:
+def _hear(events: Any) -> None:
     global _events
     _events = events
-    threading.Thread(target=_end_in_time, args=(stop,), daemon=True).start()
-    set_up_jax()
-
-
-def _end_in_time(stop: Any) -> None:
-    """Ends a worker, in the middle of a program if need be, when it is told to or its parent is no more."""
-    parent = mp.parent_process()
-    while not stop.wait(1.0) and parent is not None and parent.is_alive():
-        pass
-    os._exit(1)
 
 
 def _work(out: Path, name: str, options: Options) -> str:

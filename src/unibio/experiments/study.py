@@ -26,16 +26,29 @@ EXPERIMENTS = {
     "complexity": "complexity",
     "lp-cleaning": "lp_cleaning",
     "schedules": "schedules",
+    "hypercleaning": "hypercleaning",
 }
+BY_NAME = ("hypercleaning",)  # run if named, or with --full
 SECONDS = "seconds"  # the one table that may differ between two runs
 
 
 class Options(NamedTuple):
-    """Seeds per curve, the first seed, and whether to run at full size."""
+    """Seeds per curve, the first seed, whether to run at full size, and settings of one experiment as (name, text).
+
+    The last two change nothing in the result: where an experiment may keep pieces of it, and how many to do at once.
+    """
 
     seeds: int = 64
     seed: int = 0
     full: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+    jobs: int = 1
+
+    def facts(self) -> Row:
+        """What a result depends on."""
+        facts = {"seeds": self.seeds, "seed": self.seed, "full": self.full}
+        return facts | ({"settings": dict(self.settings)} if self.settings else {})
 
 
 class Experiment(Protocol):

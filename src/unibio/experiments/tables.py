@@ -82,7 +82,7 @@ def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds:
 
 def read_part(folder: Path) -> Part:
     """What `write_part` wrote, if every file is as it was; else a ValueError that says which is not."""
-    facts, times = (_read_json(folder / name) for name in (RESULT, TIMES))
+    facts, times = (read_json(folder / name) for name in (RESULT, TIMES))
     digests = {**facts.pop("sha256"), **times["sha256"]}
     return Part(facts, read(folder, digests))
 
@@ -93,7 +93,7 @@ def write_json(path: Path, value: Row) -> None:
     write_file(path, lambda file: file.write(text.encode()))
 
 
-def _read_json(path: Path) -> Row:
+def read_json(path: Path) -> Row:
     """The object, if it has digests of plain file names."""
     try:
         value = json.loads(path.read_bytes())

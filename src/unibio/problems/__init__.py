@@ -1,7 +1,15 @@
 """Named bilevel problems, from the paper and for tests."""
 
 from unibio.problems.examples import coupled_example3, example1, example3, example4
-from unibio.problems.hyper_cleaning import LossNetwork, LpLoss, PerSample, Shared, cross_entropy, hyper_cleaning
+from unibio.problems.hyper_cleaning import (
+    LossNetwork,
+    LpLoss,
+    NoiseRate,
+    PerSample,
+    Shared,
+    cross_entropy,
+    hyper_cleaning,
+)
 from unibio.problems.lp_regression import corrupted_regression, lp_regression
 from unibio.problems.named import PROBLEMS
 from unibio.problems.nli_rnn import NLI
@@ -13,6 +21,7 @@ __all__ = [
     "PROBLEMS",
     "LossNetwork",
     "LpLoss",
+    "NoiseRate",
     "PerSample",
     "Setting",
     "Shared",

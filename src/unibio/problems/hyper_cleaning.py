@@ -15,6 +15,8 @@ from unibio.core.problem import Problem, as_pytree
 from unibio.core.tree import PyTree
 from unibio.problems.setting import Setting
 
+Loss = Callable[[jax.Array, Any], jax.Array]  # (outputs, labels) ↦ a loss per sample
+
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """−log softmax(logits)[label], for each sample."""
@@ -30,14 +32,29 @@ class LpLoss(eqx.Module):
         return jnp.sum(abs_pow(outputs - targets, self.p).reshape(outputs.shape[0], -1), axis=1)
 
 
-class Weights(Protocol):
-    """How the upper variable x weighs the samples of a batch."""
+class Cleaning(Protocol):
+    """How the upper variable x cleans: what the lower level minimises on a batch, and what the upper level sees."""
 
     def init(self, samples: int, dtype: Any) -> PyTree: ...
-    def __call__(self, x: PyTree, batch: Batch, losses: jax.Array) -> jax.Array: ...
+    def lower(self, x: PyTree, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array: ...
+    def upper(self, x: PyTree, outputs: jax.Array) -> jax.Array: ...
 
 
-class PerSample(eqx.Module):
+class Weights(eqx.Module):
+    """weight_i·loss_i below, the model's own outputs above. Subclasses say what the weights are."""
+
+    def weights(self, x: Any, batch: Batch, losses: jax.Array) -> jax.Array:
+        raise NotImplementedError
+
+    def lower(self, x: Any, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array:
+        losses = loss(outputs, batch.value[1])
+        return self.weights(x, batch, losses) * losses
+
+    def upper(self, x: Any, outputs: jax.Array) -> jax.Array:
+        return outputs
+
+
+class PerSample(Weights):
     """σ(λ_i), a logit for each sample, as in the paper; λ starts at `start` (0: weights of one half)."""
 
     start: float = eqx.field(default=0.0, static=True)
@@ -45,11 +62,11 @@ class PerSample(eqx.Module):
     def init(self, samples: int, dtype: Any) -> jax.Array:
         return jnp.full(samples, self.start, dtype)
 
-    def __call__(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
+    def weights(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(x[batch.index])
 
 
-class Shared(eqx.Module):
+class Shared(Weights):
     """σ(λ_k) for the samples of group k: fewer unknowns than samples, so that few clean samples suffice.
 
     Arguments:
@@ -65,11 +82,11 @@ class Shared(eqx.Module):
             )
         return jnp.zeros(int(self.groups.max()) + 1, dtype)
 
-    def __call__(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
+    def weights(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(x[self.groups[batch.index]])
 
 
-class LossNetwork(eqx.Module):
+class LossNetwork(Weights):
     """σ(a small network of the sample's own loss): one hidden layer with `hidden` units, x its parameters.
 
     The loss enters without a derivative: a weight is a weight, not a way to lower the loss.
@@ -86,9 +103,51 @@ class LossNetwork(eqx.Module):
             "c": jnp.zeros((), dtype),
         }
 
-    def __call__(self, x: dict[str, jax.Array], batch: Batch, losses: jax.Array) -> jax.Array:
+    def weights(self, x: dict[str, jax.Array], batch: Batch, losses: jax.Array) -> jax.Array:
         seen = jax.lax.stop_gradient(losses)
         return jax.nn.sigmoid(jnp.tanh((seen[:, None] - 1) * x["w"][None] + x["b"][None]) @ x["v"] + x["c"])
+
+
+class NoiseRate(eqx.Module):
+    """The share r of wrong labels as the unknown: the lower level fits the labels as they are seen, not as they are.
+
+        g: loss of log((1−r) p + r (1−p)/(K−1)),  p = softmax(outputs),  r = (1−1/K)·σ(x["rate"])
+        f: loss of e^s·outputs,  s = x["temperature"]
+
+    A model that fits noisy labels through (1−r) p + … need not be wrong itself. Two unknowns cannot overfit the clean
+    samples; without s, a small r would be preferred merely because it makes the model less sure of itself. At
+    r = 1 − 1/K labels say nothing. For outputs that are logits of K classes, with `cross_entropy`.
+
+    Arguments:
+        start: r/(1−1/K) at the beginning.
+    """
+
+    start: float = eqx.field(default=0.05, static=True)
+
+    def __check_init__(self) -> None:
+        checks.number("NoiseRate(start=…)", self.start, low=0.0, strict=True, high=0.99)
+
+    def init(self, samples: int, dtype: Any) -> dict[str, jax.Array]:
+        return {
+            "rate": jnp.asarray(np.log(self.start / (1 - self.start)), dtype),
+            "temperature": jnp.zeros((), dtype),
+        }
+
+    def lower(self, x: dict[str, jax.Array], batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array:
+        return loss(as_seen(self.rate(x, outputs.shape[-1]), outputs), batch.value[1])
+
+    def rate(self, x: dict[str, jax.Array], classes: int) -> jax.Array:
+        """r."""
+        return (1 - 1 / classes) * jax.nn.sigmoid(x["rate"])
+
+    def upper(self, x: dict[str, jax.Array], outputs: jax.Array) -> jax.Array:
+        return jnp.exp(x["temperature"]) * outputs
+
+
+def as_seen(rate: Any, logits: jax.Array) -> jax.Array:
+    """log((1−r) p + r (1−p)/(K−1)): log-probabilities of labels that are wrong at the rate r, other classes alike."""
+    p = jax.nn.softmax(logits)
+    return jnp.log((1 - rate) * p + rate * (1 - p) / (logits.shape[-1] - 1))
 
 
 class _Upper(eqx.Module):
@@ -96,11 +155,12 @@ class _Upper(eqx.Module):
 
     apply: Any
     loss: Any
+    weights: Any
     rho: Any = eqx.field(converter=checks.as_real)
 
     def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
         inputs, labels = batch.value
-        value = jnp.mean(self.loss(self.apply(y, inputs), labels))
+        value = jnp.mean(self.loss(self.weights.upper(x, self.apply(y, inputs)), labels))
         return value if self.rho is None else value + self.rho * tree.dot(x, x) / tree.size(x)
 
 
@@ -114,10 +174,9 @@ class _Lower(eqx.Module):
     c: Any = eqx.field(converter=checks.as_real)
 
     def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
-        inputs, labels = batch.value
-        losses = self.loss(self.apply(y, inputs), labels)
+        outputs = self.apply(y, batch.value[0])
         regulariser = sum(jnp.sum(abs_pow(leaf, self.p)) for leaf in jax.tree.leaves(y))
-        return jnp.mean(self.weights(x, batch, losses) * losses) + self.c * regulariser
+        return jnp.mean(self.weights.lower(x, batch, outputs, self.loss)) + self.c * regulariser
 
 
 def hyper_cleaning(
@@ -129,8 +188,8 @@ def hyper_cleaning(
     c: Any = 1e-4,
     *,
     batch_size: int = 128,
-    loss: Callable[[jax.Array, Any], jax.Array] = cross_entropy,
-    weights: Weights = PerSample(),
+    loss: Loss = cross_entropy,
+    weights: Cleaning = PerSample(),
     rho: float | None = None,
 ) -> Setting:
     """The problem, and its start: x the weights' logits, y = params.
@@ -142,7 +201,7 @@ def hyper_cleaning(
         apply: `apply(params, inputs) -> outputs`, a pure function or an equinox Module with the model's frozen arrays.
         train, validation: (inputs, labels); inputs is an array or a pytree of arrays with a row per sample.
         loss: (outputs, labels) ↦ a loss per sample: `cross_entropy`, `LpLoss(p)`, or your own.
-        weights: `PerSample()`, `Shared(groups)`, `LossNetwork()`, or your own.
+        weights: `PerSample()`, `Shared(groups)`, `LossNetwork()`, `NoiseRate()`, or your own.
 
     Example:
         >>> linear = lambda w, inputs: inputs @ w
@@ -155,6 +214,10 @@ def hyper_cleaning(
     datasets = [Dataset(pair, min(batch_size, len(pair[1]))) for pair in (train, validation)]
     apply, loss = as_pytree(apply), as_pytree(loss)
     problem = Problem(
-        _Upper(apply, loss, rho), _Lower(apply, loss, weights, p, c), p, f_batches=datasets[1], g_batches=datasets[0]
+        _Upper(apply, loss, weights, rho),
+        _Lower(apply, loss, weights, p, c),
+        p,
+        f_batches=datasets[1],
+        g_batches=datasets[0],
     )
     return Setting(problem, weights.init(datasets[0].n, dtype), params)

@@ -78,8 +78,12 @@ class NLI(eqx.Module):
         }
 
     def __call__(self, params: dict[str, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return self.features(params, inputs) @ params["out"] + params["bias"][None]
+
+    def features(self, params: dict[str, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """(u, v, |u − v|, u·v), what the last layer sees."""
         u, v = self.sentences(params, *inputs)
-        return jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1) @ params["out"] + params["bias"][None]
+        return jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1)
 
     def sentences(
         self, params: dict[str, jax.Array], first: jax.Array, second: jax.Array
