@@ -127,9 +127,41 @@ def test_weights():
 
     net = ub.problems.hyper_cleaning(linear, w, data, data, 3.0, 0.0, batch_size=6, weights=ub.problems.LossNetwork(4))
     x = jax.tree.map(lambda leaf: leaf + 0.3, net.x)
-    weights = net.problem.g.weights(x, batch, losses)
+    weights = net.problem.g.weights.weights(x, batch, losses)
     slope = jax.grad(lambda w: jnp.mean(weights * ub.problems.cross_entropy(data[0] @ w, data[1])))(w)
     np.testing.assert_allclose(oracle.grad_g(net.problem, x, w, batch), slope, rtol=1e-10)
+
+
+def test_noise_rate():
+    """The lower level's loss written out, and dΦ/dr against retraining."""
+    inputs, labels = RNG.normal(size=(30, 2)), RNG.integers(0, 3, size=30)
+    held = jnp.asarray(RNG.normal(size=(12, 2))), jnp.asarray(RNG.integers(0, 3, size=12))
+    weights = ub.problems.NoiseRate(start=0.3)
+
+    def linear(w, inputs):
+        return inputs @ w
+
+    w = jnp.asarray(RNG.normal(size=(2, 3)))
+    data = jnp.asarray(inputs), jnp.asarray(labels)
+    problem, x, _ = ub.problems.hyper_cleaning(linear, w, data, held, 3.0, 1e-2, batch_size=30, weights=weights)
+    r = 2 / 3 * 0.3
+    assert float(weights.rate(x, 3)) == pytest.approx(r)
+    odds = np.exp(inputs @ np.asarray(w))
+    p = odds / odds.sum(axis=1, keepdims=True)
+    transition = (1 - r) * np.eye(3) + r / 2 * (1 - np.eye(3))
+    seen = (p @ transition)[np.arange(30), labels]
+    expected = -np.mean(np.log(seen)) + 1e-2 * np.sum(np.abs(np.asarray(w)) ** 3)
+    assert float(oracle.value_g(problem, x, w, problem.g_batches.rows(0, 30))) == pytest.approx(expected)
+
+    solved = lambda x: ub.lower_solution(problem, x, jnp.zeros((2, 3)))
+    phi = lambda x: float(oracle.value_f(problem, x, solved(x), problem.f_batches.whole()))
+    x = {"rate": jnp.asarray(-0.4), "temperature": jnp.asarray(0.2)}
+    gradient, _ = ub.hypergradient(problem, x, solved(x), ub.CG())
+    for name, slope in gradient.items():
+        up, down = ({**x, name: x[name] + h} for h in (1e-4, -1e-4))
+        assert (phi(up) - phi(down)) / 2e-4 == pytest.approx(float(slope), rel=1e-5)
+    with pytest.raises(ValueError, match="NoiseRate"):
+        ub.problems.NoiseRate(start=1.0)
 
 
 def test_lp_loss_and_regularised_weights():

@@ -1,0 +1,126 @@
+"""The study of hyper-cleaning, small; its settings and what it measures."""
+
+import jax
+import numpy as np
+import pytest
+
+from unibio.experiments import cleaning_race, hypercleaning
+from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
+from unibio.experiments.cleaning_task import Size, load
+from unibio.experiments.study import Options
+
+
+@pytest.fixture(autouse=True)
+def _promotion():
+    """optax's Adam mixes whole numbers and floats."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+SMALL = Size(train=250, validation=100, tuning=50, test=100, hidden=8)
+
+
+def test_auroc_against_all_pairs():
+    rng = np.random.default_rng(0)
+    scores, wrong = rng.integers(0, 5, size=60).astype(float), rng.random(60) < 0.3
+    gaps = scores[wrong][:, None] - scores[~wrong][None]
+    assert auroc(scores, wrong) == pytest.approx(np.mean((gaps > 0) + 0.5 * (gaps == 0)))
+    assert auroc(np.full(60, np.nan), wrong) == 0.5
+
+
+@pytest.mark.parametrize("data", ["toy", "digits"])
+def test_tasks(data):
+    """Noise on training labels alone, the same at every access; parts of the right sizes; sets to train on."""
+    if data == "digits":
+        pytest.importorskip("sklearn")
+    task, again, clean = load(data, SMALL, 0.4, 1), load(data, SMALL, 0.4, 1), load(data, SMALL, 0.0, 1)
+    np.testing.assert_array_equal(task.train[1], again.train[1])
+    assert 0.25 < task.corrupted.mean() < 0.55
+    assert not clean.corrupted.any()
+    for part in ("validation", "tuning", "test"):
+        np.testing.assert_array_equal(getattr(task, part)[1], getattr(clean, part)[1])
+    assert [len(getattr(task, part)[1]) for part in ("train", "validation", "tuning")] == [250, 100, 50]
+    assert len(training_set(task, "both")[1]) == 350
+    np.testing.assert_array_equal(training_set(task, "true")[1], task.truth)
+    params = task.init(jax.random.key(0))
+    outputs = task.apply(params, task.tuning[0])
+    assert outputs.shape == (50, task.truth.max() + 1)
+    assert task.features(params, task.tuning[0]).shape[0] == 50
+    assert batch_size(task, "TTSA") == 100
+    assert batch_size(task, "SABA") == 50
+
+
+def test_candidates():
+    """Eight for everyone, the paper's first; another step size changes numbers, not the program."""
+    for name, entry in cleaning_race.SOLVERS.items():
+        found = candidates(name)
+        assert len(set(found)) == 8
+        assert found[0] == cleaning_race.paper_steps(name)
+        changed = stepping(name, found[-1])
+        assert type(changed) is type(entry.solver)
+        assert changed.step_size == found[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hiden": "3"}, "no setting 'hiden'"),
+        ({"hidden": "many"}, "hidden must be a int"),
+        ({"noise": "0.1,1.0"}, "below 1; got 1.0"),
+        ({"noise": "-0.1"}, "at least 0"),
+        ({"p": "1.5"}, "p"),
+        ({"epochs": "0"}, "epochs"),
+        ({"data": "/nowhere"}, "there is no folder"),
+        ({"hidden": "0"}, "hidden"),
+        ({"data": "digits", "train": "5000"}, "digits"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        hypercleaning.run(Options(settings=tuple(settings.items())), lambda text: None)
+
+
+def test_snli_that_does_not_fit(tmp_path):
+    (tmp_path / "snli").mkdir()
+    for split in ("train", "dev", "test"):
+        (tmp_path / "snli" / f"{split}.tsv").write_text("gold_label\tsentence1\tsentence2\n" + "neutral\ta b\tc\n" * 2)
+    with pytest.raises(ValueError, match="has 2 pairs in train, not 250"):
+        load(str(tmp_path), SMALL, 0.1, 0)
+    with pytest.raises(ValueError, match="has no word vectors"):
+        load(str(tmp_path), Size(1, 1, 1, 1, 4), 0.1, 0)
+
+
+def test_learning_through_the_noise_rate():
+    """With 40 % of the labels wrong, a network that sees them through r memorises fewer of them."""
+    task = load("digits", Size(600, 100, 100, 1, 48), 0.4, 0)
+    plain, seen = (cleaning_race.train(task, "noisy", 1e-2, 3.0, 0, 60, wrong) for wrong in (0.0, 0.8))
+    assert seen.rows[-1]["train_true"] > plain.rows[-1]["train_true"] + 0.02
+    assert plain.rows[-1]["train_noisy"] > seen.rows[-1]["train_noisy"]
+    best = max(row["tuning"] for row in plain.rows)
+    found = cleaning_race.in_chunks(task.apply, plain.params, task.tuning[0]).argmax(axis=1)
+    assert np.mean(found == task.tuning[1]) == best
+
+
+def test_a_small_study(monkeypatch):
+    """One solver on digits, everything else as it is: tables, paired differences, figure and verdict."""
+    pytest.importorskip("sklearn")
+    for module in ("hypercleaning", "cleaning_pieces"):
+        monkeypatch.setattr(f"unibio.experiments.{module}.SOLVERS", {"UniBiO": cleaning_race.SOLVERS["UniBiO"]})
+    settings = {"data": "digits", "hidden": "8", "train": "256", "validation": "128", "tuning": "100", "epochs": "2",
+                "p": "3", "seeds": "1", "more_seeds": "2"}  # fmt: skip
+    tables = hypercleaning.run(Options(settings=tuple(settings.items())), lambda text: None)
+    rows = {(row["method"], row["setting"]): row for row in tables["statistics"]}
+    assert set(rows) == {("UniBiO", "tuned"), ("UniBiO", "paper"), ("UniBiO (practical)", "tuned"),
+                         *((kind, "tuned") for kind in cleaning_race.TRAINING)}  # fmt: skip
+    assert rows["UniBiO (practical)", "tuned"]["ahead"] == 0.0
+    ends = {}
+    for row in tables["curves"]:
+        if row["method"] in ("both", "UniBiO (practical)"):
+            ends.setdefault((row["method"], row["seed"]), []).append((row["tuning"], -row["epoch"], row["test"]))
+    gaps = [max(ends["UniBiO (practical)", seed])[2] - max(ends["both", seed])[2] for seed in (0, 1)]
+    assert rows["both", "tuned"]["ahead"] == pytest.approx(np.mean(gaps))
+    assert rows["both", "tuned"]["ahead_error"] == pytest.approx(np.std(gaps, ddof=1) / np.sqrt(2))
+    assert all("seconds" not in row for row in tables["curves"])
+    assert {row["run"] for row in tables["rates"]} == {"p=3 noise=0.4 seed=0", "p=3 noise=0.4 seed=1"}
+    assert hypercleaning.verdict(tables).startswith("Test accuracy at noise 0.4, p = 3")
+    assert hypercleaning.draw(tables) is not None
