@@ -29,6 +29,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
+from unibio.run.checkpoints import Checkpoints
 from unibio.run.loop import solve
 from unibio.run.metrics import Accuracy, Truth
 from unibio.run.programs import trajectory
@@ -56,6 +57,7 @@ __all__ = [
     "Box",
     "Calls",
     "CallsToReach",
+    "Checkpoints",
     "Comparison",
     "Dataset",
     "EpochSGD",

@@ -65,7 +65,13 @@ def claim(where: str, says: str) -> Callable[[Callable[[], Found]], Callable[[],
 
 def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lambda row: None) -> list[Row]:
     """Checks all claims, or those named, in float64; `progress` sees each row as it is done."""
-    for part in ("claims", "claims_assumptions", "claims_algorithm", "claims_theorem"):  # they fill the table
+    for part in (
+        "claims",
+        "claims_assumptions",
+        "claims_algorithm",
+        "claims_theorem",
+        "claims_cleaning",
+    ):  # they fill the table
         importlib.import_module(f"unibio.experiments.{part}")
     unknown = sorted(set(names or ()) - set(CLAIMS))
     if unknown:

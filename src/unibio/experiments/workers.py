@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from unibio.experiments.study import set_up_jax
+from unibio.run.signals import noted
 
 Submit = Callable[..., "futures.Future[Any]"]
 
@@ -36,10 +37,10 @@ def workers(count: int, setup: Callable[..., None] | None = None, *arguments: An
 
 def as_completed(running: "set[futures.Future[Any]]", look: Callable[[], None]) -> "Iterator[futures.Future[Any]]":
     """Each when it is done; `look()` five times a second. Ctrl-C raises KeyboardInterrupt here and nowhere else."""
-    with _noting_interrupts() as interrupted:
+    with noted(signal.SIGINT) as interrupted:
         while running:
             done, running = futures.wait(running, 0.2, futures.FIRST_COMPLETED)
-            if interrupted.is_set():
+            if interrupted:
                 raise KeyboardInterrupt
             look()
             yield from done
@@ -51,20 +52,6 @@ def error_of(future: "futures.Future[Any]") -> BaseException | None:
     if isinstance(error, futures.process.BrokenProcessPool):
         return ChildProcessError("a worker process died, perhaps for lack of memory; run it again with --jobs 1.")
     return error
-
-
-@contextlib.contextmanager
-def _noting_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event: an exception that strikes in a callback of the garbage collector, say, would be lost."""
-    noted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: noted.set())
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """`solve`: compiled stretches of steps, and between them the host's work."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls, Status, describe
 from unibio.core.tree import PyTree
+from unibio.run.checkpoints import Checkpoints, Keeper, fingerprint
 from unibio.run.metrics import Metric, as_measure, evaluate
 from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Outcome, Result, Table, check_steps
+from unibio.run.signals import noted
 from unibio.run.stopping import MaxCalls, Stop
 
 _MESSAGES = {int(item._value): describe(item) for item in Status._name_to_item.values()}  # type: ignore[arg-type]
@@ -38,6 +41,7 @@ def solve(
     callbacks: Callable[[dict[str, Any]], None] | Sequence[Callable[[dict[str, Any]], None]] = (),
     chunk: int | None = None,
     resume: Result | None = None,
+    checkpoint: Checkpoints | None = None,
 ) -> Result:
     """Runs a solver for `steps` steps from (x0, y0).
 
@@ -50,6 +54,9 @@ def solve(
         callbacks: called with what was last recorded, a dictionary, after every stretch of steps.
         chunk: steps in a stretch; by default as many as take half a second.
         resume: a Result of the same run with fewer steps, to go on from; its history is kept.
+        checkpoint: `Checkpoints(folder, every=1000)` keeps the run on disk. The same call goes on from there, bitwise
+            as if it had never stopped. SIGINT (Ctrl-C) and SIGTERM write a last checkpoint and end the run with status
+            `interrupted`.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -72,6 +79,12 @@ def solve(
     every = max(1, steps // 100) if every is None else every
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
+    shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
+    keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
+    if keeper is not None:
+        if resume is not None:
+            raise ValueError("pass either resume=… or checkpoint=…, not both.")
+        resume = keeper.resumed(shapes)
     record = _Record(resume)
     if resume is None:
         (state, calls), seconds, compiling = run(initialise, solver, problem, x0, y0, key)
@@ -80,7 +93,7 @@ def solve(
             reason = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
             return record.result(x0, y0, None, Outcome.diverged, reason)
     else:
-        state = _state_of(resume, steps, jax.eval_shape(initialise, solver, problem, x0, y0, key)[0])
+        state = _state_of(resume, steps, shapes)
     has_metrics = bool(measure.metrics)
 
     def look(state: Any) -> None:
@@ -90,11 +103,15 @@ def solve(
 
     with contextlib.ExitStack() as stack:
         tell = [*tellers, stack.enter_context(terminal_progress(steps))]
-        look(state)
+        caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM)) if keeper is not None else []
+        if keeper is None or resume is None:
+            look(state)
         ended = _asked_to_stop(rules, problem, state, record)
         length = 1 if chunk is None else chunk
         while record.step < steps and ended is None:
             target = min(steps, (record.step // every + 1) * every) if has_metrics else steps
+            if keeper is not None:
+                target = min(target, keeper.next(record.step))
             number = min(length, target - record.step, _CAPACITY)
 
             def stretch(number: int, state: Any = state) -> tuple[Any, Log, float, float]:
@@ -113,17 +130,28 @@ def solve(
             if keep < number and not record.budget_reached(rules):
                 why = "lower the step sizes" if bad == _OK else _MESSAGES[bad]
                 ended = (Outcome.diverged, f"x or y became NaN or infinite in step {record.step}: {why}")
-            if record.step in (target, steps):
+            if record.step == steps or (record.step == target and target % every == 0):
                 look(state)
             ended = ended or _asked_to_stop(rules, problem, state, record)
             if ended is not None:
                 look(state)
+            elif caught and record.step < steps:  # nothing is measured, so that what follows is as if it had not been
+                reason = f"{caught[0]} after {record.step} steps; the same call goes on from there"
+                ended = (Outcome.interrupted, reason)
             for callback in tell:
                 callback(record.row())
+            if keeper is not None and (ended is not None or record.step in (steps, keeper.next(record.step - 1))):
+                keeper.keep(record.result(state.x, state.y, state, Outcome.interrupted, ""))
             if chunk is None:
                 length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(seconds, 1e-9))))
     outcome, reason = ended or (Outcome.finished, f"{steps} steps")
     return record.result(state.x, state.y, state, outcome, reason)
+
+
+def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
+    if not isinstance(files, Checkpoints):
+        raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
+    return Keeper(files, fingerprint(problem, solver, x, y, key))
 
 
 def _several(name: str, value: Any, choices: str) -> tuple[Any, ...]:

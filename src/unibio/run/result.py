@@ -24,6 +24,7 @@ class Outcome(enum.StrEnum):
     finished = "finished"
     stopped = "stopped"
     diverged = "diverged"
+    interrupted = "interrupted"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,169 @@
+"""Checkpoints: bitwise the same run after any stop, damaged files passed over, other runs refused."""
+
+import os
+import signal
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import unibio as ub
+from unibio.run import checkpoints
+from unibio.run.checkpoints import decode, encode
+
+KEY = jax.random.key(3)
+NOISE = ub.Noise(grad_y_g=0.1, grad_z_f=0.1)
+PROBLEM = ub.problems.example3(4.0, NOISE, NOISE)
+SOLVER = ub.UniBiO(0.03, hypergradient=ub.Neumann(terms=2, scale=1.0))
+
+
+def solve(folder=None, steps=60, solver=SOLVER, problem=PROBLEM, x=1.0, key=KEY, every=20, **others):
+    keep = None if folder is None else ub.Checkpoints(folder, every=every, keep=2)
+    return ub.solve(problem, solver, x, 1.0, steps=steps, key=key, checkpoint=keep, every=15, **others)
+
+
+class StopAt:
+    """Sends a signal to this process once a step is reached."""
+
+    def __init__(self, step, number):
+        self.step, self.number = step, number
+
+    def __call__(self, row):
+        if self.step is not None and row["step"] >= self.step:
+            self.step = None
+            os.kill(os.getpid(), self.number)
+
+
+def same(a, b):
+    assert float(a.x) == float(b.x)
+    assert float(a.y) == float(b.y)
+    assert a.calls == b.calls
+    for one, other in ((a.history, b.history), (a.metrics, b.metrics)):
+        assert list(one) == list(other)
+        for name in one:
+            if name != "seconds":
+                np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return solve(metrics=size)
+
+
+def size(problem, state):
+    return {"size": jnp.abs(state.x)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("step", [7, 20, 33])
+def test_interrupted_and_gone_on(tmp_path, undisturbed, number, step):
+    before = signal.getsignal(number)
+    cut = solve(tmp_path, metrics=size, callbacks=StopAt(step, number), chunk=4)
+    assert cut.status == ub.Outcome.interrupted
+    assert cut.message.startswith(f"{signal.Signals(number).name} after {cut.steps} steps")
+    assert step <= cut.steps < 60
+    assert signal.getsignal(number) is before
+    whole = solve(tmp_path, metrics=size)
+    assert whole.status == ub.Outcome.finished
+    if cut.steps % 15 == 0:  # measured there anyway
+        same(whole, undisturbed)
+    else:  # one more measurement, at the stop
+        assert float(whole.x) == float(undisturbed.x)
+        np.testing.assert_array_equal(whole.history["direction_norm"], undisturbed.history["direction_norm"])
+
+
+def test_killed_between_checkpoints(tmp_path, undisturbed):
+    """What a kill leaves: older files, and perhaps half of a new one under another name."""
+    solve(tmp_path, steps=45, metrics=size)
+    (tmp_path / "step-000000000045.checkpoint").unlink()
+    (tmp_path / ".step-000000000060.checkpoint.abc").write_bytes(b"half")
+    same(solve(tmp_path, metrics=size), undisturbed)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000000040.checkpoint", "step-000000000060.checkpoint",
+    ]  # fmt: skip
+    again = solve(tmp_path, metrics=size)  # nothing left to do
+    same(again, undisturbed)
+    longer, at_once = solve(tmp_path, steps=80), solve(steps=80)
+    assert float(longer.x) == float(at_once.x)
+
+
+def test_mutated_files_never_give_a_wrong_result(tmp_path):
+    """Truncated, flipped, emptied, extended: the older file is used, or none, and the result is the same."""
+    rng = np.random.default_rng(0)
+    content = encode({"steps": 3}, {"state": [np.arange(5.0), np.ones((2, 2), np.float32)], "history": []})
+    facts, arrays = decode(content)
+    assert facts == {"steps": 3}
+    np.testing.assert_array_equal(arrays["state"][0], np.arange(5.0))
+    for _ in range(200):
+        kind, place = rng.integers(3), int(rng.integers(len(content)))
+        flipped = content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
+        bad = (content[:place], flipped, content + bytes(1 + place % 7))[kind]
+        with pytest.raises(ValueError, match="damaged or no checkpoint"):
+            decode(bad)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_damaged_checkpoints_are_passed_over(tmp_path, undisturbed, damaged):
+    solve(tmp_path, steps=45, metrics=size)
+    files = ub.Checkpoints(tmp_path).files()
+    for path in files[:damaged]:
+        path.write_bytes(path.read_bytes()[:-10])
+    with pytest.warns(RuntimeWarning, match="is passed over: it is damaged"):
+        whole = solve(tmp_path, metrics=size)
+    assert float(whole.x) == float(undisturbed.x)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"solver": ub.UniBiO(0.031, hypergradient=ub.Neumann(terms=2, scale=1.0))}, "solver differs"),
+        ({"solver": ub.UniBiO(0.03, hypergradient=ub.Neumann(terms=3, scale=1.0))}, "solver differs"),
+        ({"x": 0.9}, "x0, f, g or their gradients at the start differ"),
+        ({"key": jax.random.key(4)}, "key"),
+        ({"problem": ub.problems.example3(6.0, NOISE, NOISE)}, "f, g or their gradients"),
+    ],
+)
+def test_another_run_is_refused(tmp_path, change, field):
+    solve(tmp_path, steps=20)
+    with pytest.raises(ValueError, match=f"belongs to another run: .*{field}"):
+        solve(tmp_path, steps=20, **change)
+
+
+def test_fingerprints_look_into_closures():
+    """Two optimisers that differ only in a number they closed over; the same one made twice is the same."""
+    with jax.numpy_dtype_promotion("standard"):
+        made = [ub.UniBiO(0.1, optimiser=optax.adam(rate)) for rate in (1e-3, 1e-2, 1e-3)]
+    described = [checkpoints._described(solver) for solver in made]
+    assert described[0] == described[2] != described[1]
+
+
+def test_a_full_disk(tmp_path, undisturbed, monkeypatch):
+    """The run goes on with a warning; earlier files stay."""
+    solve(tmp_path, steps=20, metrics=size)
+    (first,) = tmp_path.iterdir()
+    content = first.read_bytes()
+
+    def full(path, write):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_file", full)
+    with pytest.warns(RuntimeWarning, match="no checkpoint at step [46]0: No space left on device"):
+        whole = solve(tmp_path, metrics=size)
+    assert float(whole.x) == float(undisturbed.x)
+    assert first.read_bytes() == content
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(TypeError, match="checkpoint must be Checkpoints"):
+        ub.solve(PROBLEM, SOLVER, 1.0, 1.0, steps=1, key=KEY, checkpoint=str(tmp_path))
+    with pytest.raises(ValueError, match="every"):
+        ub.Checkpoints(tmp_path, every=0)
+    done = solve(steps=2)
+    with pytest.raises(ValueError, match="either resume=… or checkpoint=…"):
+        solve(tmp_path, resume=done)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert solve(tmp_path / "new", steps=2).steps == 2
