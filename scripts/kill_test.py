@@ -1,4 +1,4 @@
-"""Kills a hyper-cleaning run with SIGKILL at random moments, goes on, and compares the end bitwise with an undisturbed run.
+"""Kills a hyper-cleaning run with SIGKILL at random moments, goes on, and compares its end with an undisturbed run.
 
     python scripts/kill_test.py [KILLS]     (50 by default)
 

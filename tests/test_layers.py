@@ -15,6 +15,7 @@ ALLOWED = {
     "run": {"core", "lower", "hypergradients", "run"},
     "theory": {"core", "lower", "hypergradients", "theory"},
     "experiments": {
+        "data",
         "core",
         "lower",
         "hypergradients",

@@ -176,7 +176,7 @@ def fingerprint(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Ar
     return {
         "solver": _described(solver),
         "the functions f and g": [_code(problem.f), _code(problem.g)],
-        "the problem's structure": hashlib.sha256(str(jax.tree.structure(problem)).encode()).hexdigest(),
+        "the problem's arrays": _shapes(problem),
         "x0": _bytes(x),
         "y0": _bytes(y),
         "key": _bytes(key),
@@ -197,6 +197,13 @@ def _probe(problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> PyTree:
         )
 
     return values(problem, x, y, key)
+
+
+def _shapes(problem: Problem) -> str:
+    """Names, shapes and dtypes of all arrays; their content is only probed, since data may be large."""
+    leaves = jax.tree_util.tree_leaves_with_path(problem)
+    named = [f"{jax.tree_util.keystr(path)} {jnp.result_type(leaf)} {jnp.shape(leaf)}" for path, leaf in leaves]
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()
 
 
 def _bytes(variable: PyTree) -> str:
