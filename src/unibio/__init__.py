@@ -29,6 +29,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
+from unibio.run import logs
 from unibio.run.checkpoints import Checkpoints
 from unibio.run.loop import solve
 from unibio.run.metrics import Accuracy, Truth
@@ -94,6 +95,7 @@ __all__ = [
     "compare",
     "differentiable_in_z",
     "hypergradient",
+    "logs",
     "lower_solution",
     "problems",
     "solve",

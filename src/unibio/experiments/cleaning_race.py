@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from unibio.comparison.tuning import replaced, step_size_fields
 from unibio.core import tree
 from unibio.core.problem import as_pytree
 from unibio.experiments.cleaning_task import Samples, Task
@@ -63,8 +64,9 @@ def paper_steps(name: str) -> tuple[float, float]:
 def stepping(name: str, steps: tuple[float, float]) -> Any:
     """The solver with other step sizes."""
     solver = SOLVERS[name].solver
-    where = (lambda s: s.lower.step_size) if name == "UniBiO" else (lambda s: s.lower_step_size)
-    return eqx.tree_at(lambda s: (s.step_size, where(s)), solver, steps)
+    for field, value in zip(step_size_fields(solver), steps, strict=True):
+        solver = replaced(solver, field, value)
+    return solver
 
 
 def batch_size(task: Task, name: str) -> int:
