@@ -122,5 +122,7 @@ def test_a_small_study(monkeypatch):
     assert rows["both", "tuned"]["ahead_error"] == pytest.approx(np.std(gaps, ddof=1) / np.sqrt(2))
     assert all("seconds" not in row for row in tables["curves"])
     assert {row["run"] for row in tables["rates"]} == {"p=3 noise=0.4 seed=0", "p=3 noise=0.4 seed=1"}
-    assert hypercleaning.verdict(tables).startswith("Test accuracy at noise 0.4, p = 3")
+    assert hypercleaning.verdict(tables).startswith(
+        "On scikit-learn's digits, 256 samples, hidden size 8, test accuracy at"
+    )
     assert hypercleaning.draw(tables) is not None

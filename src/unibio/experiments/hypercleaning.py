@@ -9,7 +9,7 @@ import numpy as np
 from unibio.experiments import cleaning_pieces, plot
 from unibio.experiments.cleaning_pieces import PRACTICAL
 from unibio.experiments.cleaning_race import SOLVERS, TRAINING
-from unibio.experiments.cleaning_settings import KEPT, Settings, settings_of
+from unibio.experiments.cleaning_settings import KEPT, settings_of
 from unibio.experiments.cleaning_task import load
 from unibio.experiments.pieces import Piece, gather
 from unibio.experiments.study import SECONDS, Options
@@ -25,7 +25,7 @@ PAPER = "With 10 % wrong labels and p = 3 or 4, UniBiO has the highest training 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
     """Tuning on seed 100 by accuracy on the tuning samples, then all curves."""
     chosen = settings_of(options)
-    load(chosen.data, chosen.size, chosen.noise[0], 0)  # bad data is found before hours of work
+    source = load(chosen.data, chosen.size, chosen.noise[0], 0).source  # bad data is found before hours of work
     common = {"data": chosen.data, "size": chosen.size}
 
     def done(pieces: list[Piece]) -> dict[str, Rows]:
@@ -49,11 +49,12 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
               for title, piece in rates.items() for row in piece]  # fmt: skip
     tuning = [{"tried": name, "tuning": piece[-1]["tuning"], "finite": piece[-1]["finite"]}
               for name, piece in tried.items()]  # fmt: skip
-    tables = {"curves": curves, "statistics": _statistics(chosen, curves), "rates": learnt, SECONDS: clock}
+    about = [{"source": source} | chosen.size._asdict() | {"epochs": chosen.epochs}]
+    tables = {"data": about, "curves": curves, "statistics": _statistics(curves), "rates": learnt, SECONDS: clock}
     return tables | ({"tuned": tuning} if tuning else {})
 
 
-def _statistics(chosen: Settings, curves: Rows) -> Rows:
+def _statistics(curves: Rows) -> Rows:
     """For each method: accuracies at the end, test accuracy where tuning accuracy was highest, AUROC; means over seeds.
 
     `ahead` is the mean of UniBiO (practical) minus this method in the test accuracy of the stopped model, over seeds
@@ -88,32 +89,50 @@ def _error(values: list[float]) -> float:
 
 
 def draw(tables: Tables) -> "Figure":
-    """Tuned step sizes at the highest noise: accuracy on training pairs (noisy labels) and on test pairs, by epoch."""
+    """Tuned step sizes at the first noise, means over seeds: accuracy on training samples (noisy labels) and on test
+    samples by epoch, and on test samples by seconds."""
     return plot.with_style(_draw, tables)
 
 
 def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
-    size = rows[0]["clean_samples"]
-    rows = select(rows, noise=rows[0]["noise"], setting="tuned", clean_samples=size)
+    first = {"noise": rows[0]["noise"], "setting": "tuned", "clean_samples": rows[0]["clean_samples"]}
+    rows, clock = (select(tables[name], **first) for name in ("curves", SECONDS))
     orders = distinct(rows, "p")
-    made, axes = plot.panels(len(orders), 2, width=3.4, height=2.6, sharex=True)
+    made, axes = plot.panels(len(orders), 3, width=3.4, height=2.4)
+    above, middle, below = (axes[k * len(orders) :] for k in range(3))
     styles = {"noisy": ":", "clean": "-.", "both": "--", "true": (0, (1, 3)), PRACTICAL: "--"}
     for i, p in enumerate(orders):
         for method in distinct(rows, "method"):
-            lines = select(rows, p=p, method=method)
-            epochs = distinct(lines, "epoch")
-            colour = "grey" if method in TRAINING else plot.solver_colour(method)
-            for axis, quantity in ((axes[i], "train_noisy"), (axes[len(orders) + i], "test")):
-                means = [float(np.mean(column(select(lines, epoch=epoch), quantity))) for epoch in epochs]
-                label = f"training, {method}" if method in TRAINING else method
-                axis.plot(epochs, means, linestyle=styles.get(method, "-"), color=colour, label=label)
-        axes[i].set(title=f"p = {p:g}")
-        axes[len(orders) + i].set(xlabel="epoch")
-    axes[0].set(ylabel="training accuracy (noisy labels)")
-    axes[len(orders)].set(ylabel="test accuracy")
+            epochs = distinct(select(rows, p=p, method=method), "epoch")
+            lines = [select(rows, p=p, method=method, epoch=epoch) for epoch in epochs]
+            times = [_mean(select(clock, p=p, method=method, epoch=epoch), "seconds") for epoch in epochs]
+            look: Any = {
+                "linestyle": styles.get(method, "-"),
+                "color": "grey" if method in TRAINING else plot.solver_colour(method),
+                "label": f"training, {method}" if method in TRAINING else method,
+            }
+            above[i].plot(epochs, [_mean(line, "train_noisy") for line in lines], **look)
+            middle[i].plot(epochs, [_mean(line, "test") for line in lines], **look)
+            below[i].plot(times[1:], [_mean(line, "test") for line in lines[1:]], **look)
+        above[i].set(title=f"p = {p:g}", xlabel="epoch")
+        middle[i].set(xlabel="epoch")
+        below[i].set(xlabel="seconds (without compilation)", xscale="log")
+    made.suptitle(f"{_source(tables)}, {100 * first['noise']:g} % of the training labels wrong", fontsize=9)
+    above[0].set(ylabel="training accuracy (noisy labels)")
+    middle[0].set(ylabel="test accuracy")
+    below[0].set(ylabel="test accuracy")
     axes[len(orders) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
+
+
+def _mean(rows: Rows, name: str) -> float:
+    return float(np.mean(column(rows, name)))
+
+
+def _source(tables: Tables) -> str:
+    about = tables["data"][0]
+    return f"{about['source']}, {about['train']:,} samples, hidden size {about['hidden']}"
 
 
 def summary(tables: Tables) -> Rows:
@@ -130,9 +149,9 @@ def verdict(tables: Tables) -> str:
     plain = ", ".join(f"{by_name[kind]['test_stopped']:.3f} ({kind})" for kind in TRAINING)
     both = by_name["both"]
     return (
-        f"Test accuracy at noise {first['noise']:g}, p = {first['p']:g}, tuned and stopped early: UniBiO with a weight "
-        f"for each sample {by_name['UniBiO']['test_stopped']:.3f}, the best of the seven {best['method']} "
-        f"({best['test_stopped']:.3f}), UniBiO (practical) {by_name[PRACTICAL]['test_stopped']:.3f}; plain training "
-        f"{plain}. "
-        f"The practical setting is {both['ahead']:+.3f} ± {both['ahead_error']:.3f} ahead of training on both."
+        f"On {_source(tables)}, test accuracy at noise {first['noise']:g}, p = {first['p']:g}, tuned, stopped early: "
+        f"UniBiO with a weight for each sample {by_name['UniBiO']['test_stopped']:.3f}, the best of the seven solvers "
+        f"{best['method']} ({best['test_stopped']:.3f}), UniBiO (practical) {by_name[PRACTICAL]['test_stopped']:.3f}; "
+        f"plain training {plain}. The practical setting is {both['ahead']:+.3f} ± {both['ahead_error']:.3f} ahead of "
+        f"training on both."
     )
