@@ -7,6 +7,7 @@ import pytest
 from unibio.experiments import cleaning_race, hypercleaning
 from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
 from unibio.experiments.cleaning_task import Size, load
+from unibio.experiments.report import command
 from unibio.experiments.study import Options
 
 
@@ -126,3 +127,10 @@ def test_a_small_study(monkeypatch):
         "On scikit-learn's digits, 256 samples, hidden size 8, test accuracy at"
     )
     assert hypercleaning.draw(tables) is not None
+
+
+def test_the_command_that_regenerates_it():
+    options = Options(settings=(("hidden", "64"), ("p", "3,4")), full=True).facts()
+    assert command("hypercleaning", options) == (
+        "unibio reproduce hypercleaning --out DIR --seeds 64 --set hidden=64 --set p=3,4 --full"
+    )

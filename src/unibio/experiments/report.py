@@ -78,6 +78,7 @@ def command(name: str, options: dict[str, Any]) -> str:
     default = Options()
     words = f"unibio reproduce {name} --out DIR --seeds {options['seeds']}"
     words += f" --seed {options['seed']}" if options["seed"] != default.seed else ""
+    words += "".join(f" --set {key}={value}" for key, value in options.get("settings", {}).items())
     return words + (" --full" if options["full"] else "")
 
 
