@@ -114,6 +114,29 @@ def test_damaged_checkpoints_are_passed_over(tmp_path, undisturbed, damaged):
     with pytest.warns(RuntimeWarning, match="is passed over: it is damaged"):
         whole = solve(tmp_path, metrics=size)
     assert float(whole.x) == float(undisturbed.x)
+    assert (tmp_path / "step-000000000060.checkpoint").exists()
+    assert len(list(tmp_path.glob("*.damaged"))) == damaged
+
+
+def test_stop_rules_and_logs_after_a_stop_between_measurements(tmp_path):
+    """Below asks for a metric that was last measured before the stop."""
+    rule = ub.Below("size", 0.5)
+    whole = solve(metrics=size, stop=rule)
+    assert whole.status == ub.Outcome.stopped
+    log = ub.logs.CSVLog(tmp_path / "log.csv")
+    cut = solve(tmp_path, metrics=size, stop=rule, callbacks=StopAt(7, signal.SIGTERM), chunk=4)
+    assert cut.steps % 15
+    gone_on = solve(tmp_path, metrics=size, stop=rule, callbacks=log)
+    assert gone_on.status == ub.Outcome.stopped
+    same(gone_on, whole)
+    assert "size" in (tmp_path / "log.csv").read_text().splitlines()[0]
+
+
+class Edited(ub.SGD):
+    """The same fields, another method."""
+
+    def __call__(self, gradient, draw, y, p):
+        return super().__call__(gradient, draw, y, p)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +146,8 @@ def test_damaged_checkpoints_are_passed_over(tmp_path, undisturbed, damaged):
         ({"solver": ub.UniBiO(0.03, hypergradient=ub.Neumann(terms=3, scale=1.0))}, "solver differs"),
         ({"x": 0.9}, "x0, f, g or their gradients at the start differ"),
         ({"key": jax.random.key(4)}, "key"),
-        ({"problem": ub.problems.example3(6.0, NOISE, NOISE)}, "f, g or their gradients"),
+        ({"problem": ub.problems.example3(6.0, NOISE, NOISE)}, "the problem's numbers or data"),
+        ({"problem": ub.problems.example3(4.0, NOISE, ub.Noise(grad_y_g=0.2, grad_z_f=0.1))}, "the problem's numbers"),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, field):
@@ -138,6 +162,8 @@ def test_fingerprints_look_into_closures():
         made = [ub.UniBiO(0.1, optimiser=optax.adam(rate)) for rate in (1e-3, 1e-2, 1e-3)]
     described = [checkpoints._described(solver) for solver in made]
     assert described[0] == described[2] != described[1]
+    lower = [checkpoints._described(ub.UniBiO(0.1, lower=kind(3, 0.1))) for kind in (ub.SGD, ub.SGD, Edited)]
+    assert lower[0] == lower[1] != lower[2]
 
 
 def test_a_full_disk(tmp_path, undisturbed, monkeypatch):

@@ -21,7 +21,7 @@ def test_lines():
 
 @pytest.mark.parametrize("kind", [JSONLines, CSVLog])
 def test_a_log_goes_on(tmp_path, kind):
-    """The first run dies after step 12, in the middle of a line; the second goes on from step 6."""
+    """The first run dies after step 12, in the middle of a line; the second goes on from step 6, the third is new."""
     path = tmp_path / "log"
     first = kind(path)
     for row in ROWS:
@@ -29,6 +29,7 @@ def test_a_log_goes_on(tmp_path, kind):
     with path.open("a") as file:
         file.write('{"step": 16, "cal')
     second = kind(path)
+    second.begin(6)
     for row in ({**ROWS[1], "calls": 81}, ROWS[2]):
         second(row)
     with path.open(newline="") as file:
@@ -36,6 +37,19 @@ def test_a_log_goes_on(tmp_path, kind):
     assert [int(line["step"]) for line in lines] == [4, 8, 12]
     assert [int(line["calls"]) for line in lines] == [40, 81, 120]
     assert [float(line["direction_norm"]) for line in lines] == [1 / 5, 1 / 9, 1 / 13]
+
+    second.begin(0)
+    second(ROWS[2])
+    assert len(path.read_text().splitlines()) == (1 if kind is JSONLines else 2)
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSVLog, TensorBoard])
+def test_a_log_that_cannot_be_written(tmp_path, kind):
+    (tmp_path / "file").touch()
+    log = kind(tmp_path / "file" / "log")
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        log(ROWS[0])
+    log(ROWS[1])  # said once
 
 
 def crc32c(content):
@@ -77,7 +91,8 @@ def test_tensorboard(tmp_path):
     """The event file read by the formats' definitions."""
     assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
     log = TensorBoard(tmp_path)
-    for row in ROWS:
+    log.begin(2)
+    for row in (*ROWS, {"step": 16, "huge": 1e300}):
         log(row)
     (path,) = tmp_path.iterdir()
     content, events = path.read_bytes(), []
@@ -90,8 +105,9 @@ def test_tensorboard(tmp_path):
         events.append(dict(fields(event)))
         content = rest[4:]
     assert events[0][3] == b"brain.Event:2"
-    assert [event[2] for event in events[1:]] == [4, 8, 12]
-    values = [dict(fields(value)) for number, value in fields(events[2][5]) if number == 1]
+    assert (events[1][2], dict(fields(events[1][7]))) == (3, {1: 1})  # a session starts at step 3
+    assert [event[2] for event in events[2:]] == [4, 8, 12, 16]
+    values = [dict(fields(value)) for number, value in fields(events[3][5]) if number == 1]
     found = {value[1].decode(): struct.unpack("<f", value[2])[0] for value in values}
     assert found.keys() == {"calls", "seconds", "direction_norm"}
     assert math.isclose(found["direction_norm"], 1 / 9, rel_tol=1e-6)

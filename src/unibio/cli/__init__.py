@@ -13,7 +13,7 @@ def main() -> None:
         _fail(f"the command line needs more packages ({error.name}): pip install 'unibio[cli]'")
     try:
         app()
-    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError) as error:
         _fail(str(error) or type(error).__name__)
 
 

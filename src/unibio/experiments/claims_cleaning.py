@@ -26,7 +26,11 @@ def _compared(p: float) -> Found:
         f"with {which} step sizes UniBiO {ours[setting]:.3f}, the best is {best[setting]} {top[setting]:.3f}"
         for setting, which in (("paper", "the paper's"), ("tuned", "tuned"))
     )
-    verdict = judge(best["paper"] == "UniBiO", best["tuned"] == "UniBiO")
+    leads = {  # by two standard errors of an accuracy on 9,824 pairs
+        setting: ours[setting] > max(value for name, value in tests[setting].items() if name != "UniBiO") + 0.01
+        for setting in tests
+    }
+    verdict = judge(leads["paper"], leads["tuned"])
     return Found(verdict, ours["paper"] - top["paper"], f"test accuracy, 10,000 pairs, one run each: {text}")
 
 

@@ -34,7 +34,7 @@ def rate_piece(data: str, size: Any, noise: float, p: float, seed: int, rate: fl
 
 def tuning(chosen: Settings, common: Row) -> list[Piece]:
     """Eight pairs of step sizes for every solver and all rates of Adam, at the first p and noise."""
-    shared = common | {"noise": chosen.noise[0], "p": chosen.p[0], "seed": TUNING_SEED}
+    shared = common | {"noise": chosen.noise[0], "p": chosen.p[0], "seed": TUNING_SEED + chosen.seed}
     pieces = [
         Piece(f"tune {name} {steps[0]:g} {steps[1]:g}", race_piece,
               shared | {"solver": name, "steps": steps, "epochs": chosen.tuning_epochs})
@@ -63,8 +63,12 @@ def cases(chosen: Settings, common: Row) -> list[Case]:
     return [
         (f"p={p:g} noise={noise:g} seed={seed}", common | {"noise": noise, "p": p, "seed": seed})
         for noise in chosen.noise for p in chosen.p
-        for seed in range(chosen.more_seeds if noise == chosen.noise[0] else 1)
+        for seed in _seeds(chosen, chosen.more_seeds if noise == chosen.noise[0] else 1)
     ]  # fmt: skip
+
+
+def _seeds(chosen: Settings, count: int) -> range:
+    return range(chosen.seed, chosen.seed + count)
 
 
 def curve_cases(chosen: Settings, common: Row) -> list[Case]:
@@ -72,7 +76,7 @@ def curve_cases(chosen: Settings, common: Row) -> list[Case]:
     where = common | {"noise": chosen.noise[0], "p": chosen.p[0]}
     return [
         (f"validation={count} seed={seed}", where | {"size": chosen.size._replace(validation=count), "seed": seed})
-        for count in chosen.curve if count != chosen.validation for seed in range(2)
+        for count in chosen.curve if count != chosen.validation for seed in _seeds(chosen, min(2, chosen.more_seeds))
     ]  # fmt: skip
 
 
@@ -101,10 +105,10 @@ def solvers(chosen: Settings, common: Row, best: Any) -> list[tuple[Piece, Row]]
     out = []
     for noise in chosen.noise:
         for p in chosen.p:
-            for seed in range(chosen.seeds if noise == chosen.noise[0] else 1):
+            for seed in _seeds(chosen, chosen.seeds if noise == chosen.noise[0] else 1):
                 where = common | {"noise": noise, "p": p, "seed": seed, "epochs": chosen.epochs}
                 for name in SOLVERS:
-                    for setting in ("tuned", "paper") if seed == 0 else ("tuned",):
+                    for setting in ("tuned", "paper") if seed == chosen.seed else ("tuned",):
                         steps = best[name] if setting == "tuned" else paper_steps(name)
                         title = f"{name} {setting} p={p:g} noise={noise:g} seed={seed}"
                         names = {"method": name, "setting": setting, "p": p, "noise": noise, "seed": seed}

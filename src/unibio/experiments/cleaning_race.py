@@ -142,7 +142,11 @@ def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, 
         args = (fit, state, samples, rates, jax.random.fold_in(key_run, epoch))
         state, ran, _ = run(epoch_of_training, *args, length=length)
         seconds += ran
-        row = scores.measure(state[0]) | {"epoch": epoch, "seconds": seconds, "calls": epoch * length * BATCH}
+        row = scores.measure(state[0]) | {
+            "epoch": epoch,
+            "seconds": seconds,
+            "calls": epoch * length * min(BATCH, len(rates)),
+        }
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params
         rows.append(row)
     return Trained(rows, params)

@@ -32,6 +32,7 @@ class Settings(NamedTuple):
     more_seeds: int = 5  # of plain training and UniBiO's practical setting, there
     curve: tuple[int, ...] = ()  # numbers of validation samples to compare
     tune: int = 0  # 0: the step sizes kept from a full run
+    seed: int = 0  # the first one: --seed
 
     @property
     def size(self) -> Size:
@@ -55,9 +56,12 @@ def settings_of(options: Options) -> Settings:
             else chosen._replace(train=4000, epochs=24, noise=(0.4, 0.1), tune=1)
         )
     for name, text in options.settings:
-        if name not in Settings._fields:
-            raise ValueError(f"hypercleaning has no setting {name!r}; there are {', '.join(Settings._fields)}.")
+        if name not in Settings._fields[:-1]:
+            raise ValueError(f"hypercleaning has no setting {name!r}; there are {', '.join(Settings._fields[:-1])}.")
         chosen = chosen._replace(**{name: _parsed(name, text, getattr(chosen, name))})
+    chosen = chosen._replace(
+        seeds=min(chosen.seeds, options.seeds), more_seeds=min(chosen.more_seeds, options.seeds), seed=options.seed
+    )
     for name in ("epochs", "tuning_epochs", "seeds", "more_seeds"):
         checks.whole_number(name, getattr(chosen, name), low=1)
     for p in chosen.p:

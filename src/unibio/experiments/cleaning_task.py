@@ -104,7 +104,7 @@ def _snli(folder: Path, size: Size) -> Any:
     """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs."""
     parts = {split: snli.read(folder / "snli", split) for split in snli.SPLITS}
     held = size.validation + size.tuning
-    for split, wanted in (("train", size.train), ("dev", held), ("test", size.test)):
+    for split, wanted in (("train", size.train), ("dev", max(held, 1000 + size.tuning)), ("test", size.test)):
         if len(parts[split].labels) < wanted:
             raise ValueError(f"{folder / 'snli'} has {len(parts[split].labels):,} pairs in {split}, not {wanted:,}.")
     found = [path for name in VECTORS if (path := folder / "vectors" / name).is_file()]

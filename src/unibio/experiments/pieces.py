@@ -4,6 +4,7 @@ FOLDER/NAME.csv is a piece's table and FOLDER/NAME.json says how it was made; a 
 """
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,11 +38,15 @@ def gather(pieces: Sequence[Piece], folder: Path | None, jobs: int, say: Callabl
     else:
         with workers(min(jobs, len(due))) as submit:
             running = {submit(_work, piece): piece for piece in due}
+            errors = []
             for future in as_completed(set(running), lambda: None):
                 error = error_of(future)
-                if error is not None:
-                    raise error
-                finished(running[future], future.result())
+                if error is None:
+                    finished(running[future], future.result())
+                else:
+                    errors.append(error)
+            if errors:  # after the others, which are kept
+                raise errors[0]
     return {piece.name: found[piece.name] for piece in pieces}
 
 
@@ -53,7 +58,7 @@ def _read(folder: Path, piece: Piece) -> Rows | None:
     """None if it is not there, not whole, or was made with other arguments."""
     try:
         facts = tables.read_json(folder / f"{piece.name}.json")
-        if facts["arguments"] != _plain(piece):
+        if facts["arguments"] != _plain(piece) or facts["versions"] != _versions():
             return None
         return tables.read(folder, facts["sha256"])[piece.name]
     except (ValueError, KeyError):
@@ -62,7 +67,13 @@ def _read(folder: Path, piece: Piece) -> Rows | None:
 
 def _write(folder: Path, piece: Piece, rows: Rows) -> None:
     digests = tables.write(folder, {piece.name: rows})
-    tables.write_json(folder / f"{piece.name}.json", {"arguments": _plain(piece), "sha256": digests})
+    tables.write_json(
+        folder / f"{piece.name}.json", {"arguments": _plain(piece), "versions": _versions(), "sha256": digests}
+    )
+
+
+def _versions() -> Row:
+    return {name: version(name) for name in ("unibio", "jax", "numpy")}
 
 
 def _plain(piece: Piece) -> Row:

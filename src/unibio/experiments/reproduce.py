@@ -144,7 +144,8 @@ def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
 
 def _facts(name: str, options: Options) -> Row:
     packages = {package: version(package) for package in ("unibio", "jax", "numpy")}
-    return {"experiment": name, "options": options.facts(), "versions": packages | {"python": _PYTHON}}
+    more: Row = getattr(load(name), "facts", lambda options: {})(options)
+    return {"experiment": name, "options": options.facts() | more, "versions": packages | {"python": _PYTHON}}
 
 
 _PYTHON = platform.python_version()
@@ -185,10 +186,12 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     _draw(folder, name, tables)
     load(name).summary(tables)  # a part that cannot be reported is not finished
     verdict = load(name).verdict(tables)
+    old = out / f".{name}.old"
     if (out / name).exists():
-        shutil.rmtree(out / name)
+        (out / name).rename(old)
     folder.rename(out / name)
-    shutil.rmtree(pieces, ignore_errors=True)
+    for useless in (old, pieces):
+        shutil.rmtree(useless, ignore_errors=True)
     return verdict
 
 
@@ -235,7 +238,7 @@ def _in_workers(
             tell(events.get())
 
     with workers(min(jobs, len(names)), _hear, events) as submit:
-        running = {submit(_work, out, name, options): name for name in names}
+        running = {submit(_work, out, name, options._replace(jobs=1)): name for name in names}
         for future in as_completed(set(running), look):
             _tell_end(future, running[future], tell, errors)
 

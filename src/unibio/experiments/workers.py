@@ -12,6 +12,7 @@ from typing import Any
 from unibio.experiments.study import set_up_jax
 from unibio.run.signals import noted
 
+_DIED = "a worker process died, perhaps for lack of memory; run it again with --jobs 1."
 Submit = Callable[..., "futures.Future[Any]"]
 
 
@@ -23,8 +24,11 @@ def workers(count: int, setup: Callable[..., None] | None = None, *arguments: An
     pool = futures.ProcessPoolExecutor(count, context, _start, (stop, setup, arguments))
 
     def submit(fn: Callable[..., Any], *args: Any) -> "futures.Future[Any]":
-        with _holding_interrupts():
-            return pool.submit(fn, *args)
+        try:
+            with _holding_interrupts():
+                return pool.submit(fn, *args)
+        except futures.process.BrokenProcessPool:
+            raise ChildProcessError(_DIED) from None
 
     try:
         yield submit
@@ -40,17 +44,17 @@ def as_completed(running: "set[futures.Future[Any]]", look: Callable[[], None]) 
     with noted(signal.SIGINT) as interrupted:
         while running:
             done, running = futures.wait(running, 0.2, futures.FIRST_COMPLETED)
-            if interrupted:
-                raise KeyboardInterrupt
             look()
             yield from done
+            if interrupted:
+                raise KeyboardInterrupt
 
 
 def error_of(future: "futures.Future[Any]") -> BaseException | None:
     """What went wrong, in words if the process died."""
     error = future.exception()
     if isinstance(error, futures.process.BrokenProcessPool):
-        return ChildProcessError("a worker process died, perhaps for lack of memory; run it again with --jobs 1.")
+        return ChildProcessError(_DIED)
     return error
 
 

@@ -77,13 +77,14 @@ class EpochSGD(eqx.Module):
         # τ ≥ 1 and T_1 ≥ 1: k epochs take at least 2^k − 1 steps. An exact integer must not be rounded down.
         k = jnp.arange((self.steps + 1).bit_length() - 1, dtype=dtype)
         real = first * jnp.exp2(tau * k)
-        slack = jnp.maximum(1e-9, 8 * eps * real)
+        slack = jnp.maximum(1e-9, 8 * eps * jnp.minimum(real, most))
         runs = jnp.cumsum(real) <= most + slack
         length = real * (most / jnp.sum(jnp.where(runs, real, 0.0))) if self.spend else real
         end = jnp.cumsum(jnp.where(runs, jnp.floor(length + slack), 0.0).astype(jnp.int32), dtype=jnp.int32)
         if self.spend:
             is_last = runs & ~jnp.append(runs[1:], False)
             end = jnp.where(is_last, self.steps, end)
+        end = jnp.minimum(end, self.steps)
         start = jnp.append(jnp.int32(0), end[:-1])
 
         # A mask (epochs, steps) with one true entry per step taken: under vmap, indexing by epoch would be slow.

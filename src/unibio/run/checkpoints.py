@@ -11,6 +11,7 @@ import json
 import os
 import types
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Checkpoints:
                 facts, arrays = decode(path.read_bytes())
             except (ValueError, OSError) as error:
                 warnings.warn(f"{path} is passed over: {error}", RuntimeWarning, stacklevel=4)
+                path.replace(path.with_name(path.name + ".damaged"))  # or it would outlive newer ones with lower steps
                 continue
             differing = [name for name in fingerprint if facts["fingerprint"].get(name) != fingerprint[name]]
             if differing:
@@ -171,17 +173,22 @@ def restored(arrays: list[np.ndarray], wanted: PyTree) -> PyTree:
 
 
 def fingerprint(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Array) -> Facts:
-    """What makes a run this one: solver and problem with their numbers, the functions by name and bytecode, the start
-    and the key, and a probe: f, g and their gradients there on the first batch, bitwise."""
+    """What makes a run this one: solver and problem with their numbers and data, functions by name and bytecode, start
+    and key, a probe (f, g and their gradients at the start on the first batch, bitwise), versions and settings."""
     return {
         "solver": _described(solver),
         "the functions f and g": [_code(problem.f), _code(problem.g)],
-        "the problem's arrays": _shapes(problem),
+        "the problem's numbers or data": _bytes(problem),
         "x0": _bytes(x),
         "y0": _bytes(y),
-        "key": _bytes(key),
+        "key": f"{key.dtype} {_bytes(key)}",
         "f, g or their gradients at the start": _bytes(_probe(problem, x, y, key)),
+        "versions": [f"{name} {version(name)}" for name in ("unibio", "jax", "jaxlib")],
+        "JAX's settings": [jax.default_backend(), *(str(getattr(jax.config, name)) for name in _SETTINGS)],
     }
+
+
+_SETTINGS = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision")
 
 
 def _probe(problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> PyTree:
@@ -199,13 +206,6 @@ def _probe(problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> PyTree:
     return values(problem, x, y, key)
 
 
-def _shapes(problem: Problem) -> str:
-    """Names, shapes and dtypes of all arrays; their content is only probed, since data may be large."""
-    leaves = jax.tree_util.tree_leaves_with_path(problem)
-    named = [f"{jax.tree_util.keystr(path)} {jnp.result_type(leaf)} {jnp.shape(leaf)}" for path, leaf in leaves]
-    return hashlib.sha256("\n".join(named).encode()).hexdigest()
-
-
 def _bytes(variable: PyTree) -> str:
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(variable):
@@ -216,7 +216,7 @@ def _bytes(variable: PyTree) -> str:
 
 def _described(solver: Any) -> str:
     """The class, its static settings and its numbers."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_bytes(solver).encode())
     _add(digest, solver, {})
     return f"{type(solver).__qualname__} {digest.hexdigest()}"
 
@@ -262,6 +262,11 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, type):
         return [value.__module__, value.__qualname__]
     if dataclasses.is_dataclass(value):
-        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
-        return [*fields, getattr(type(value), "__call__", None)]  # noqa: B004 (its code, not whether it has one)
-    return [getattr(value, "__qualname__", None)]
+        return [*(getattr(value, field.name) for field in dataclasses.fields(value)), *_methods(type(value))]
+    return [getattr(value, "__qualname__", None), *_methods(type(value))]
+
+
+def _methods(kind: type) -> list[Any]:
+    """The functions that a class defines itself (equinox wraps them)."""
+    found = (getattr(member, "method", member) for member in vars(kind).values())
+    return [member for member in found if isinstance(member, types.FunctionType)]

@@ -1,7 +1,8 @@
 """Callbacks that write down a run as it goes: `solve(…, callbacks=[JSONLines("log.jsonl"), TensorBoard("runs")])`.
 
-Each gets a row (a dictionary of numbers) after every stretch of steps. A log that is there already belongs to the same
-run before it was interrupted: rows from the first new step on are replaced, the earlier ones stay.
+Each gets a row (a dictionary of numbers) after every stretch of steps. `solve` first calls `begin(step)` with the step
+it starts from: at 0 a log is begun anew, later it goes on, without what an interrupted run wrote beyond that step. A
+log that cannot be written is warned of once and does not end the run.
 """
 
 import csv
@@ -11,8 +12,11 @@ import os
 import struct
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, TextIO
+
+import numpy as np
 
 from unibio.run.result import write_file
 
@@ -35,13 +39,26 @@ class _File:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._begun = False
+        self._start: int | None = 0  # where the run starts, until its first row
+        self._warned = False
+
+    def begin(self, step: int) -> None:
+        self._start = step
 
     def __call__(self, row: Row) -> None:
-        if not self._begun:
-            earlier = [old for old in self._read() if old["step"] < row["step"]] if self.path.exists() else []
+        try:
+            self._write(row)
+        except (OSError, ValueError, KeyError) as error:
+            if not self._warned:
+                warnings.warn(f"the log {self.path} cannot be written: {error}", RuntimeWarning, stacklevel=3)
+            self._warned = True
+
+    def _write(self, row: Row) -> None:
+        if self._start is not None:
+            old = self._read() if self._start and self.path.exists() else []
+            earlier = [line for line in old if line["step"] <= self._start]
             write_file(self.path, lambda file: file.write(self._text(earlier, row).encode()))
-            self._begun = True
+            self._start = None
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(self._line(row))
 
@@ -96,15 +113,32 @@ class TensorBoard:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._path: Path | None = None
+        self._start = 0
+        self._warned = False
+
+    def begin(self, step: int) -> None:
+        self._path = None
+        self._start = step
 
     def __call__(self, row: Row) -> None:
+        try:
+            self._write(row)
+        except OSError as error:
+            if not self._warned:
+                warnings.warn(f"{self.folder} cannot be written: {error}", RuntimeWarning, stacklevel=3)
+            self._warned = True
+
+    def _write(self, row: Row) -> None:
         now = time.time()
         if self._path is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._path = self.folder / f"events.out.tfevents.{int(now)}.{os.getpid()}.unibio"
             self._append(_double(1, now) + _bytes(3, b"brain.Event:2"))
+            if self._start:  # a session that starts here: TensorBoard drops what an earlier file has beyond
+                step = _key(2, 0) + _varint(self._start + 1)
+                self._append(_double(1, now) + step + _bytes(7, _key(1, 0) + _varint(1)))
         values = b"".join(
-            _bytes(1, _bytes(1, name.encode()) + _key(2, 5) + struct.pack("<f", float(value)))
+            _bytes(1, _bytes(1, name.encode()) + _key(2, 5) + struct.pack("<f", _single(value)))
             for name, value in row.items() if name != "step"
         )  # fmt: skip
         self._append(_double(1, now) + _key(2, 0) + _varint(int(row["step"])) + _bytes(5, values))
@@ -115,6 +149,12 @@ class TensorBoard:
         assert self._path is not None
         with self._path.open("ab") as file:
             file.write(length + _masked(length) + event + _masked(event))
+
+
+def _single(value: Any) -> float:
+    """As float32 has it: infinite beyond its range."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _key(field: int, kind: int) -> bytes:

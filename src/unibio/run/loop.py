@@ -103,6 +103,9 @@ def solve(
     with contextlib.ExitStack() as stack:
         tell = [*tellers, stack.enter_context(terminal_progress(steps))]
         caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM)) if keeper is not None else []
+        for callback in tellers:
+            if hasattr(callback, "begin"):  # a log, which may have to go on
+                callback.begin(record.step)
         if keeper is None or resume is None:
             look(state)
         ended = _asked_to_stop(rules, problem, state, record)

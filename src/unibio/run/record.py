@@ -26,8 +26,7 @@ class Record:
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
         metrics = {} if resume is None else resume.metrics
-        here = bool(metrics) and int(metrics["step"][-1]) == self.step
-        self.latest: dict[str, float] = {name: float(v[-1]) for name, v in metrics.items() if here}
+        self.latest: dict[str, float] = {name: float(v[-1]) for name, v in metrics.items()}
         self.latest = {name: value for name, value in self.latest.items() if name not in self.position()}
         history = {} if resume is None else resume.history
         self.direction_norm = float(history["direction_norm"][-1]) if history and self.step else float("nan")

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -15,7 +16,16 @@ def noted(*signals: signal.Signals) -> Iterator[list[str]]:
     if threading.current_thread() is not threading.main_thread():
         yield names
         return
-    before = {number: signal.signal(number, lambda n, _: names.append(signal.Signals(n).name)) for number in signals}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in signals}
+
+    def note(number: int, frame: Any) -> None:
+        if names:  # the second time somebody means it
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+        names.append(signal.Signals(number).name)
+
+    for number in signals:
+        signal.signal(number, note)
     try:
         yield names
     finally:
