@@ -30,6 +30,8 @@ REFUTED = {
     "lower_gradient_bound",
     "figure_1_slowdown",
     "comparison_p_4",
+    "hyper_cleaning_p_3",
+    "hyper_cleaning_p_4",
 }
 CONFIRMED = {
     "example_1",

@@ -10,8 +10,8 @@ from unibio.experiments.study import Options
 
 # Step sizes (upper, lower) of solvers and Adam's rates found by `--set tune=1` on the embedded pairs.
 KEPT: dict[str, tuple[float, ...]] = {
-    "UniBiO": (8.0, 0.5), "StocBiO": (0.01, 0.5), "TTSA": (100.0, 0.5), "SABA": (100.0, 0.5), "MA-SOBA": (1.0, 0.5),
-    "SUSTAIN": (0.05, 0.5), "VRBO": (1.0, 0.1), "noisy": (3e-3,), "clean": (3e-3,), "both": (3e-3,), "true": (3e-3,),
+    "UniBiO": (8.0, 0.1), "StocBiO": (10.0, 0.5), "TTSA": (1.0, 0.5), "SABA": (0.05, 0.5), "MA-SOBA": (100.0, 0.5),
+    "SUSTAIN": (100.0, 0.5), "VRBO": (10.0, 0.5), "noisy": (3e-3,), "clean": (3e-3,), "both": (3e-3,), "true": (3e-3,),
 }  # fmt: skip
 
 
