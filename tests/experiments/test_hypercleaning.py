@@ -93,6 +93,7 @@ def test_snli_that_does_not_fit(tmp_path):
 
 def test_learning_through_the_noise_rate():
     """With 40 % of the labels wrong, a network that sees them through r memorises fewer of them."""
+    pytest.importorskip("sklearn")
     task = load("digits", Size(600, 100, 100, 1, 48), 0.4, 0)
     plain, seen = (cleaning_race.train(task, "noisy", 1e-2, 3.0, 0, 60, wrong) for wrong in (0.0, 0.8))
     assert seen.rows[-1]["train_true"] > plain.rows[-1]["train_true"] + 0.02
