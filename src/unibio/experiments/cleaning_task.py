@@ -104,7 +104,7 @@ def _snli(folder: Path, size: Size) -> Any:
     """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs."""
     parts = {split: snli.read(folder / "snli", split) for split in snli.SPLITS}
     held = size.validation + size.tuning
-    for split, wanted in (("train", size.train), ("dev", max(held, 1000 + size.tuning)), ("test", size.test)):
+    for split, wanted in (("train", size.train), ("dev", held), ("test", size.test)):
         if len(parts[split].labels) < wanted:
             raise ValueError(f"{folder / 'snli'} has {len(parts[split].labels):,} pairs in {split}, not {wanted:,}.")
     found = [path for name in VECTORS if (path := folder / "vectors" / name).is_file()]
@@ -116,10 +116,9 @@ def _snli(folder: Path, size: Size) -> Any:
     table = {split: (words.inputs(pairs, LENGTHS), pairs.labels) for split, pairs in parts.items()}
     order = np.random.default_rng(0).permutation(len(parts["dev"].labels))
     train, test = _take(table["train"], np.arange(size.train)), _take(table["test"], np.arange(size.test))
-    rest = np.concatenate(
-        [order[:1000], order[1000 + size.tuning :]]
-    )  # the same tuning pairs for every size.validation
-    validation, tuning = _take(table["dev"], rest[: size.validation]), _take(table["dev"], order[1000:][: size.tuning])
+    start = min(1000, len(order) - size.tuning)  # the same tuning pairs for every number of validation pairs
+    tuning = _take(table["dev"], order[start : start + size.tuning])
+    validation = _take(table["dev"], np.delete(order, np.s_[start : start + size.tuning])[: size.validation])
     model = NLI(jnp.asarray(words.table))
     return f"SNLI, {found[0].name}", *_network(model, size), train, validation, tuning, test
 
