@@ -15,6 +15,8 @@ from typing import Any
 
 import jax
 
+from unibio.run.checkpoints import jax_settings
+
 _DIGEST = 32  # bytes of SHA-256
 
 
@@ -46,13 +48,8 @@ def kept(name: str, fn: Callable[..., Any], *args: Any) -> Any:
 
 def _digest(name: str, args: Any) -> str:
     shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), args)
-    facts = (name, shapes, _source(), jax.__version__, version("jaxlib"), jax.default_backend(), *_settings())
+    facts = (name, shapes, _source(), jax.__version__, version("jaxlib"), *jax_settings())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-
-
-def _settings() -> tuple[Any, ...]:
-    names = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision")
-    return tuple(getattr(jax.config, name) for name in names)
 
 
 @functools.cache

@@ -184,11 +184,14 @@ def fingerprint(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Ar
         "key": f"{key.dtype} {_bytes(key)}",
         "f, g or their gradients at the start": _bytes(_probe(problem, x, y, key)),
         "versions": [f"{name} {version(name)}" for name in ("unibio", "jax", "jaxlib")],
-        "JAX's settings": [jax.default_backend(), *(str(getattr(jax.config, name)) for name in _SETTINGS)],
+        "JAX's settings": jax_settings(),
     }
 
 
-_SETTINGS = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision")
+def jax_settings() -> list[str]:
+    """Backend and settings that change what a program computes."""
+    names = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision")
+    return [jax.default_backend(), *(str(getattr(jax.config, name)) for name in names)]
 
 
 def _probe(problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> PyTree:
