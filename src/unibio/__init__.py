@@ -32,10 +32,10 @@ from unibio.lower.sgd import SGD
 from unibio.run import logs
 from unibio.run.checkpoints import Checkpoints
 from unibio.run.loop import solve
-from unibio.run.metrics import Accuracy, Truth
+from unibio.run.metrics import Accuracy, LowerResidual, Truth
 from unibio.run.programs import trajectory
 from unibio.run.result import Outcome, Result
-from unibio.run.stopping import Below, MaxCalls, MaxSeconds
+from unibio.run.stopping import Above, Below, MaxCalls, MaxSeconds
 from unibio.solvers import BOREP, F2SA, MASOBA, SABA, SOBA, SOLVERS, SUSTAIN, TTSA, VRBO, AmIGO, StocBiO, UniBiO
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "SUSTAIN",
     "TTSA",
     "VRBO",
+    "Above",
     "Accuracy",
     "AmIGO",
     "Auto",
@@ -71,6 +72,7 @@ __all__ = [
     "Independent",
     "Jacobi",
     "LowerInfo",
+    "LowerResidual",
     "MaxCalls",
     "MaxSeconds",
     "Nested",

@@ -28,6 +28,10 @@ class Status(eqx.Enumeration):
         "in z = spow(y − shift, p−1). See unibio.differentiable_in_z; check p and shift"
     )
     stagnated: Any = "no further progress possible in this precision, short of the tolerance: use float64 or rescale g"
+    zero: Any = (
+        "x does not move: it is stationary, or f does not depend on x, through y neither (∇_y g not on x, or y where "
+        "∇_y f = 0)"
+    )
     not_finite: Any = "NaN or infinity appeared: x, y or the data are outside the range of this dtype"
 
 

@@ -30,6 +30,7 @@ _DIGEST = 32
 _SUFFIX = ".checkpoint"
 
 Facts = dict[str, Any]
+Anchor = tuple[int, Any] | None  # a step, and the state after so many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Keeper:
         """The next step with a checkpoint."""
         return (step // self.files.every + 1) * self.files.every
 
-    def keep(self, result: Result) -> None:
-        """Writes the state and all that was recorded."""
+    def keep(self, result: Result, anchor: Anchor) -> None:
+        """Writes the state, all that was recorded, and where back-off would go back to."""
         tables = {"history": result.history, "metrics": result.metrics}
         facts = {
             "fingerprint": self.run,
@@ -112,20 +113,25 @@ class Keeper:
             "seconds": result.seconds,
             "compile_seconds": result.compile_seconds,
             "columns": {name: list(table) for name, table in tables.items()},
+            "anchor": None if anchor is None else anchor[0],
         }
-        self.files.write(result.steps, facts, result.state, tables)
+        self.files.write(result.steps, facts, (result.state, None if anchor is None else anchor[1]), tables)
 
-    def resumed(self, wanted: PyTree) -> Result | None:
-        """The run as the newest intact file has it, its state a tree like `wanted`."""
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor] | None:
+        """The run as the newest intact file has it, its state a tree like `wanted`, and its anchor."""
         found = self.files.newest(self.run)
         if found is None:
             return None
         facts, arrays = found
-        state = restored(arrays["state"], wanted)
+        state, held = restored(arrays["state"], (wanted, None if facts["anchor"] is None else wanted))
+        anchor = None if held is None else (facts["anchor"], held)
         history, metrics = (dict(zip(facts["columns"][n], arrays[n], strict=True)) for n in ("history", "metrics"))
         calls = Calls(*facts["calls"])
         times = facts["seconds"], facts["compile_seconds"]
-        return Result(state.x, state.y, Outcome.interrupted, "", facts["steps"], calls, *times, history, metrics, state)
+        result = Result(
+            state.x, state.y, Outcome.interrupted, "", facts["steps"], calls, *times, history, metrics, state
+        )
+        return result, anchor
 
 
 def encode(facts: Facts, groups: dict[str, list[Any]]) -> bytes:

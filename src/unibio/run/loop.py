@@ -13,14 +13,15 @@ from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.checkpoints import Checkpoints, Keeper, fingerprint
+from unibio.run.back_off import BackOff
+from unibio.run.checkpoints import Anchor, Checkpoints, Keeper, fingerprint
 from unibio.run.metrics import Metric, as_measure, evaluate
 from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
-from unibio.run.record import MESSAGES, OK, Record
+from unibio.run.record import Record, diagnosis
 from unibio.run.result import Outcome, Result, check_steps
 from unibio.run.signals import noted
-from unibio.run.stopping import Stop
+from unibio.run.stopping import Above, Stop
 
 _CAPACITY = 1024  # most steps in one stretch; fixed, so that another number of steps is the same program
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
@@ -41,6 +42,7 @@ def solve(
     chunk: int | None = None,
     resume: Result | None = None,
     checkpoint: Checkpoints | None = None,
+    back_off: int = 0,
 ) -> Result:
     """Runs a solver for `steps` steps from (x0, y0).
 
@@ -56,6 +58,8 @@ def solve(
         checkpoint: `Checkpoints(folder, every=1000)` keeps the run on disk. The same call goes on from there, bitwise
             as if it had never stopped. SIGINT (Ctrl-C) and SIGTERM write a last checkpoint and end the run with status
             `interrupted`.
+        back_off: how often a divergence may be answered by halving every step size and going back to the last multiple
+            of 64 steps where x and y were not yet 1,000 times their first size; the history's `halvings` tells.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -79,16 +83,17 @@ def solve(
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
+    anchor: Anchor = None
     keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
     if keeper is not None:
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
-        resume = keeper.resumed(shapes)
+        resume, anchor = keeper.resumed(shapes) or (None, None)
     record = Record(resume)
+    guard = BackOff(back_off, solver, record, anchor, (x0, y0))
     if resume is None:
-        (state, calls), seconds, compiling = run(initialise, solver, problem, x0, y0, key)
-        record.start(calls, seconds, compiling)
-        if not bool(tree.all_finite((state.x, state.y))):
+        state = _started(guard, problem, x0, y0, key)
+        if state is None:
             reason = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
             return record.result(x0, y0, None, Outcome.diverged, reason)
     else:
@@ -111,31 +116,33 @@ def solve(
         ended = _asked_to_stop(rules, problem, state, record)
         length = 1 if chunk is None else chunk
         while record.step < steps and ended is None:
-            target = min(steps, (record.step // every + 1) * every) if has_metrics else steps
+            guard.mark(state)
+            target = guard.target(min(steps, (record.step // every + 1) * every) if has_metrics else steps)
             if keeper is not None:
                 target = min(target, keeper.next(record.step))
             number = min(length, target - record.step, _CAPACITY)
 
             def stretch(number: int, state: Any = state) -> tuple[Any, Log, float, float]:
                 first, length = jnp.int32(record.step), jnp.int32(number)
-                args = (solver, problem, state, key, first, length)
+                args = (guard.solver, problem, state, key, first, length)
                 (after, log), seconds, compiling = run(advance, *args, capacity=_CAPACITY)
                 return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:number], log), seconds, compiling
 
             after, log, seconds, compiling = stretch(number)
             keep = min(_finite_steps(log), record.steps_within(log, rules))
-            bad = int(log.status._value[keep]) if keep < number else 0
             if keep < number:  # take only the steps before the bad one, or up to the budget
+                bad = int(log.status._value[keep]), stretch(keep + 1)[0]
                 after, log, _, _ = stretch(keep)
             record.advanced(log, seconds * (keep / number), compiling, keep)
             state = after
             if keep < number and not record.budget_reached(rules):
-                why = "lower the step sizes" if bad == OK else MESSAGES[bad]
-                ended = (Outcome.diverged, f"x or y became NaN or infinite in step {record.step}: {why}")
+                ended = Outcome.diverged, diagnosis(record.step, *bad)
             if record.step == steps or (record.step == target and target % every == 0):
                 look(state)
             ended = ended or _asked_to_stop(rules, problem, state, record)
-            if ended is not None:
+            if ended is not None and ended[0] is Outcome.diverged and guard.may_halve():
+                state, ended = guard.restart(), None
+            elif ended is not None:
                 look(state)
             elif caught and record.step < steps:  # nothing is measured, so that what follows is as if it had not been
                 reason = f"{caught[0]} after {record.step} steps; the same call goes on from there"
@@ -143,7 +150,7 @@ def solve(
             for callback in tell:
                 callback(record.row())
             if keeper is not None and (ended is not None or record.step in (steps, keeper.next(record.step - 1))):
-                keeper.keep(record.result(state.x, state.y, state, Outcome.interrupted, ""))
+                keeper.keep(record.result(state.x, state.y, state, Outcome.interrupted, ""), guard.anchor)
             if chunk is None:
                 length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(seconds, 1e-9))))
     outcome, reason = ended or (Outcome.finished, f"{steps} steps")
@@ -181,6 +188,18 @@ def _state_of(resume: Result, steps: int, wanted: Any) -> Any:
     return resume.state
 
 
+def _started(guard: BackOff, problem: Problem, x: PyTree, y: PyTree, key: Any) -> Any:
+    """The first state, with smaller step sizes if it must be; None if it is not finite."""
+    while True:
+        (state, calls), seconds, compiling = run(initialise, guard.solver, problem, x, y, key)
+        guard.record.start(calls, seconds, compiling)
+        if bool(tree.all_finite((state.x, state.y))):
+            return state
+        if not guard.may_halve():
+            return None
+        guard.halve()
+
+
 def _finite_steps(log: Log) -> int:
     """How many steps there were before the first bad one."""
     finite = np.asarray(log.finite)
@@ -193,5 +212,6 @@ def _asked_to_stop(
     row = record.row()
     for rule in rules:
         if rule(problem, state, row):
-            return Outcome.stopped, f"{rule!r} after {record.step} steps"
+            outcome = Outcome.diverged if isinstance(rule, Above) else Outcome.stopped
+            return outcome, f"{rule!r} after {record.step} steps"
     return None

@@ -44,6 +44,14 @@ class Truth(eqx.Module):
         return tree.or_nan((lower.status == Status.ok) & (info.status == Status.ok), values)
 
 
+class LowerResidual(eqx.Module):
+    """‖∇_y g(x, y)‖ on all data, `lower_residual`: cheap, and 0 only at y*(x)."""
+
+    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+        gradient = oracle.grad_g(problem, state.x, state.y, problem.g_batches.whole())
+        return {"lower_residual": tree.norm(gradient)}
+
+
 class Accuracy(eqx.Module):
     """Share of samples whose largest logit is their label.
 
@@ -80,7 +88,19 @@ class Measure(eqx.Module):
         return values
 
 
-_RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "solver", "seed", "ok", "status", *Calls._fields}
+_RESERVED = {
+    "step",
+    "calls",
+    "seconds",
+    "direction_norm",
+    "finite",
+    "solver",
+    "seed",
+    "ok",
+    "status",
+    "halvings",
+    *Calls._fields,
+}
 
 
 def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:

@@ -64,7 +64,9 @@ def advance(
 
 def _as_log(state: Any, info: Info) -> Log:
     calls = jax.tree.map(jnp.int32, info.calls)
-    return Log(info.direction_norm, calls, info.status, tree.all_finite((state.x, state.y)))
+    still = (info.direction_norm == 0) & (info.status == Status.ok)
+    status = Status.where(still, Status.zero, info.status)
+    return Log(info.direction_norm, calls, status, tree.all_finite((state.x, state.y)))
 
 
 def trajectory(

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from unibio.core import tree
 from unibio.core.protocols import Calls, Status, describe
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log
@@ -12,7 +13,7 @@ from unibio.run.result import Outcome, Result, Table
 from unibio.run.stopping import MaxCalls, Stop
 
 MESSAGES = {int(item._value): describe(item) for item in Status._name_to_item.values()}  # type: ignore[arg-type]
-OK = int(Status.ok._value)
+OK, ZERO = int(Status.ok._value), int(Status.zero._value)
 
 
 class Record:
@@ -25,11 +26,16 @@ class Record:
         self.compile_seconds = 0.0 if resume is None else resume.compile_seconds
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
-        metrics = {} if resume is None else resume.metrics
-        self.latest: dict[str, float] = {name: float(v[-1]) for name, v in metrics.items()}
-        self.latest = {name: value for name, value in self.latest.items() if name not in self.position()}
-        history = {} if resume is None else resume.history
-        self.direction_norm = float(history["direction_norm"][-1]) if history and self.step else float("nan")
+        self.halvings = 0  # of the step sizes, by back-off
+        self._recall(*({}, {}) if resume is None else (resume.history, resume.metrics))
+        if resume is not None and self.step:
+            self.halvings = int(resume.history["halvings"][-1])
+
+    def _recall(self, history: Table, metrics: Table) -> None:
+        """The last numbers of both tables."""
+        position = self.position()
+        self.latest = {name: float(values[-1]) for name, values in metrics.items() if name not in position}
+        self.direction_norm = float(history["direction_norm"][-1]) if self.step else float("nan")
 
     def start(self, calls: Calls, seconds: float, compiling: float) -> None:
         self.calls += np.asarray([int(value) for value in calls])
@@ -51,7 +57,8 @@ class Record:
         return {"step": self.step, **names, "calls": int(self.calls.sum()), "seconds": self.seconds}
 
     def row(self) -> dict[str, Any]:
-        return self.position() | {"direction_norm": self.direction_norm} | self.latest
+        halvings = {"halvings": self.halvings} if self.halvings else {}
+        return self.position() | {"direction_norm": self.direction_norm} | halvings | self.latest
 
     def cumulative(self, log: Log) -> np.ndarray:
         """(steps, 4): calls after each step of a stretch."""
@@ -79,8 +86,9 @@ class Record:
                 **{name: totals[:, i] for i, name in enumerate(Calls._fields)},
                 "calls": totals.sum(axis=1),
                 "seconds": clock,
-                "ok": codes == OK,
+                "ok": np.isin(codes, (OK, ZERO)),
                 "status": codes,
+                "halvings": np.full(number, self.halvings),
             }
         )
         self.seconds += seconds
@@ -89,23 +97,75 @@ class Record:
             self.calls = totals[-1]
             self.direction_norm = float(np.asarray(log.direction_norm)[-1])
 
+    def rewind(self, step: int) -> None:
+        """Forgets what was recorded after `step` steps, but not the calls and seconds that it took."""
+        self.pieces = _until(self.pieces, step - 1)
+        self.rows = _until(self.rows, step)
+        self.step = step
+        self._recall(_joined(self.pieces), _joined(self.rows))
+
     def result(self, x: PyTree, y: PyTree, state: Any, outcome: Outcome, reason: str) -> Result:
-        history = _joined(self.pieces)
-        codes = history.get("status", np.zeros(0, int))
-        notes = [f"{np.sum(codes == c)} of {self.step} steps: {MESSAGES[int(c)]}" for c in np.unique(codes) if c != OK]
+        history, metrics = _joined(self.pieces), _joined(self.rows)
+        notes = [reason, *_notes(history), *_lower_note(metrics)]
+        if self.halvings:
+            notes.append(f"the step sizes were halved {self.halvings} times after divergence")
         return Result(
             x,
             y,
             outcome,
-            "; ".join([reason, *notes]),
+            "; ".join(notes),
             self.step,
             Calls(*(int(c) for c in self.calls)),
             self.seconds,
             self.compile_seconds,
             history,
-            _joined(self.rows),
+            metrics,
             state,
         )
+
+
+def diagnosis(step: int, code: int, state: Any) -> str:
+    """What became NaN or infinite in a step that led to `state`, and what to try; `code` is its hypergradient's."""
+    names = [name for name in ("x", "y") if not bool(tree.all_finite(getattr(state, name)))]
+    remedies = {"y": "the lower level diverges, lower its step size", "x": "lower step_size"}
+    remedy = remedies.get("".join(names), "lower the step sizes, the lower one first")
+    why = "" if code == OK else f"; hypergradient: {MESSAGES[code]}"
+    return f"{' and '.join(names)} became NaN or infinite in step {step}: {remedy}{why}"
+
+
+def _notes(history: Table) -> list[str]:
+    """What befell hypergradients: how often, and first in which step. A direction of norm 0 only if it was the last:
+    solvers whose v starts at 0 begin with one."""
+    codes = history.get("status", np.zeros(0, int))
+    bad = [code for code in np.unique(codes) if code not in (OK, ZERO)]
+    notes = [
+        f"hypergradient in {np.sum(codes == code)} of {len(codes)} steps, first in step "
+        f"{history['step'][np.argmax(codes == code)]}: {MESSAGES[int(code)]}"
+        for code in bad
+    ]
+    if codes.size and codes[-1] == ZERO:
+        moving = np.flatnonzero(codes != ZERO)
+        since = history["step"][moving[-1] + 1 if moving.size else 0]
+        notes.append(f"direction of norm 0 since step {since}: {MESSAGES[ZERO]}")
+    return notes
+
+
+def _lower_note(metrics: Table) -> list[str]:
+    """Whether y is further from y*(x) than it was at the first measurement, where a metric tells."""
+    for name in ("lower_residual", "lower_error"):
+        values = metrics.get(name, np.zeros(0))
+        if values.size > 1 and 0 < values[0] < values[-1]:
+            return [
+                f"the lower level is not converging: {name} was {values[0]:.3g} at first and is {values[-1]:.3g} after "
+                f"step {metrics['step'][-1]}; give the lower level more or smaller steps, or refresh it more often"
+            ]
+    return []
+
+
+def _until(tables: list[Table], step: int) -> list[Table]:
+    """The rows with at most this step."""
+    cut = [{name: values[table["step"] <= step] for name, values in table.items()} for table in tables if table]
+    return [table for table in cut if len(table["step"])]
 
 
 def _joined(pieces: list[Table]) -> Table:

@@ -29,12 +29,32 @@ class Below:
         checks.number("tolerance", self.tolerance)
 
     def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        if self.name not in row:
-            raise ValueError(
-                f"Below({self.name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "
-                "Add a metric that gives it, e.g. metrics=Truth()."
-            )
-        return bool(row[self.name] <= self.tolerance)
+        return recorded(self.name, row, "Below") <= self.tolerance
+
+
+@dataclasses.dataclass(frozen=True)
+class Above:
+    """End as diverged when a recorded number is above a limit or NaN, e.g. `Above("lower_residual", 10.0)` with
+    `LowerResidual()`: a lower level that does not follow x. With back-off the run goes on from before."""
+
+    name: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        checks.number("limit", self.limit)
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
+        return not recorded(self.name, row, "Above") <= self.limit
+
+
+def recorded(name: str, row: Mapping[str, Any], rule: str) -> float:
+    """The number of that name, or a message that says what there is."""
+    if name not in row:
+        raise ValueError(
+            f"{rule}({name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "
+            "Add a metric that gives it, e.g. metrics=Truth()."
+        )
+    return float(row[name])
 
 
 @dataclasses.dataclass(frozen=True)

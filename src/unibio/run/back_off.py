@@ -1,0 +1,73 @@
+"""Automatic back-off: after a divergence a run goes back to its last good anchor and on with every step size halved.
+
+Anchors lie at fixed steps, so that the trajectory does not depend on `chunk` or on having been resumed. Long before
+numbers overflow they are useless: an anchor is good while x and y are of a reasonable size.
+"""
+
+from typing import Any
+
+import jax
+
+from unibio.core import checks, tree
+from unibio.core.tree import PyTree
+from unibio.run.checkpoints import Anchor
+from unibio.run.record import Record
+
+EVERY = 64  # steps between two anchors
+GROWTH = 1000.0  # x and y at an anchor are at most so many times as large as at the start, or as 1
+
+
+def halved(solver: Any, times: int) -> Any:
+    """The solver with every number in a field named …step_size times 2^−times."""
+
+    def scaled(path: Any, leaf: Any) -> Any:
+        return leaf * 0.5**times if _is_step_size(path) else leaf
+
+    return jax.tree_util.tree_map_with_path(scaled, solver)
+
+
+def _is_step_size(path: Any) -> bool:
+    return bool(path) and str(getattr(path[-1], "name", "")).endswith("step_size")
+
+
+class BackOff:
+    """The solver in force, and where to go back to; `most` = 0 switches it off."""
+
+    def __init__(self, most: int, solver: Any, record: Record, anchor: Anchor, start: PyTree) -> None:
+        checks.whole_number("back_off", most, low=0)
+        if most and not any(_is_step_size(path) for path, _ in jax.tree_util.tree_leaves_with_path(solver)):
+            raise ValueError(f"back_off halves step sizes, but {type(solver).__name__} has no field named …step_size.")
+        self.most = most
+        self.first = solver
+        self.record = record
+        self.solver = halved(solver, record.halvings) if record.halvings else solver
+        self.anchor = anchor
+        self.limit = GROWTH * max(1.0, float(tree.norm(start))) if most else 0.0
+
+    def mark(self, state: Any) -> None:
+        """Called wherever a stretch begins."""
+        due = self.most and (self.anchor is None or self.record.step % EVERY == 0)
+        if due and (self.anchor is None or float(tree.norm((state.x, state.y))) <= self.limit):
+            self.anchor = self.record.step, state
+
+    def target(self, steps: int) -> int:
+        """A stretch from here may go to this step at most, and to `steps`."""
+        return min(steps, (self.record.step // EVERY + 1) * EVERY) if self.most else steps
+
+    def may_halve(self) -> bool:
+        """Whether a divergence is not the end."""
+        return self.record.halvings < self.most
+
+    def halve(self) -> None:
+        """From here on with half the step sizes."""
+        self.record.halvings += 1
+        self.solver = halved(self.first, self.record.halvings)
+
+    def restart(self) -> Any:
+        """Half the step sizes from the last anchor on; its state. What was computed since is forgotten, its calls and
+        seconds are not."""
+        assert self.anchor is not None  # marked before every stretch
+        step, state = self.anchor
+        self.record.rewind(step)
+        self.halve()
+        return state
