@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ def compare(
     lower: Annotated[float, typer.Option(help="Lower step size.")] = 0.1,
     tune: Annotated[bool, typer.Option("--tune", help="Choose both from 25 pairs, on other seeds.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.csv, .svg, .png.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from what a stopped run left in --out.")] = False,
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
     from unibio.comparison import compare as run
@@ -37,19 +39,25 @@ def compare(
 
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
+    if resume and out is None:
+        raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
     set_up_jax()
     setting = named_problem(problem, p)
     chosen = {name: named_solver(name, upper, lower) for name in solvers}
     if out is not None:
         plot.style()  # without matplotlib, say so before computing
         claim(out, MADE_BY)
-    length = {"steps": steps if steps or calls else 200, "max_calls": calls}
+    pieces = None if out is None else out / ".pieces"  # solvers that are finished, until all are
+    if pieces is not None and not resume:
+        shutil.rmtree(pieces, ignore_errors=True)
+    length: dict[str, Any] = {"steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces}
     if tune:
         chosen = {name: _tuned(setting, solver, seeds, length) for name, solver in chosen.items()}
-    found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)  # type: ignore[arg-type]
+    found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
     _print(found, chosen)
-    if out is not None:
+    if out is not None and pieces is not None:
         found.save(out)
+        shutil.rmtree(pieces, ignore_errors=True)
         drawn = plot.with_style(plot.solver_curves, curves(found))
         for kind in ("svg", "png"):
             plot.save(drawn, out / f"comparison.{kind}")

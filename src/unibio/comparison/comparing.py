@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.comparison.store import Store
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import as_seeds, run_ensemble
+from unibio.run.ensemble import as_seeds
 from unibio.run.metrics import Metric, Truth
 from unibio.run.result import Table, write_file
 
@@ -100,6 +101,7 @@ def compare(
     max_calls: int | None = None,
     metrics: Metric | Sequence[Metric] = Truth(),
     measurements: int = 50,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Comparison:
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
 
@@ -107,6 +109,7 @@ def compare(
         steps: how many, for all or by name; or
         max_calls: run each until its seeds have shown this many samples to the oracles, on average.
         metrics: what to measure at the start and then `measurements` times.
+        folder: where each solver's finished runs are kept; the same call continues after a stop.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -122,23 +125,17 @@ def compare(
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
+    store = Store(folder)
     for name, solver in solvers.items():
-        ensemble = run_ensemble(
-            problem,
-            [solver] * len(seeds),
-            x0,
-            y0,
-            keys,
-            steps=steps[name] if isinstance(steps, Mapping) else steps,
-            max_calls=max_calls,
-            metrics=metrics,
-            measurements=measurements,
-            title=name,
-        )
-        compiling[name] = ensemble.compile_seconds
-        measured = next(iter(ensemble.table.values())).shape[1]
+        length = {
+            "steps": steps[name] if isinstance(steps, Mapping) else steps,
+            "max_calls": max_calls,
+            "measurements": measurements,
+        }
+        found, compiling[name] = store.ensemble(problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length)
+        measured = next(iter(found.values())).shape[1]
         labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
-        pieces.append(labels | {column: values.reshape(-1) for column, values in ensemble.table.items()})
+        pieces.append(labels | {column: values.reshape(-1) for column, values in found.items()})
     table = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     facts = {
         "solvers": {name: repr(solver) for name, solver in solvers.items()},

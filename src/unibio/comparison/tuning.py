@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison.criteria import Criterion, Final
+from unibio.comparison.store import Store
 from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import as_seeds, run_ensemble
+from unibio.run.ensemble import as_seeds
 from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
@@ -52,6 +54,7 @@ def tune(
     metrics: Metric | Sequence[Metric] = Truth(),
     measurements: int = 20,
     lanes: int = 256,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Tuned:
     """Tries every combination of `grid` with every seed and keeps the one with the smallest score.
 
@@ -60,6 +63,7 @@ def tune(
             step sizes over 0.01 … 1, 25 settings for every solver.
         criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
         steps, max_calls: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
+        folder: where each turn is kept when it is finished; the same call continues after a stop.
     """
     seeds = as_seeds(seeds)
     check_solver(solver, jnp.dtype(float))
@@ -74,25 +78,18 @@ def tune(
     candidates = [_with(solver, setting) for setting in settings]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     together = max(1, lanes // len(seeds))
+    store = Store(folder)
+    length = {"steps": steps, "max_calls": max_calls, "measurements": measurements}
     tables: list[Table] = []
     for first in range(0, len(candidates), together):
         group = candidates[first : first + together]
         padded = group + [group[-1]] * (min(together, len(candidates)) - len(group))  # one shape, one program
-        ensemble = run_ensemble(
-            problem,
-            [candidate for candidate in padded for _ in seeds],
-            x0,
-            y0,
-            jnp.tile(keys, len(padded)),
-            steps=steps,
-            max_calls=max_calls,
-            metrics=metrics,
-            measurements=measurements,
-            title=f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},",
-        )
+        each = [candidate for candidate in padded for _ in seeds]
+        title = f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},"
+        found, _ = store.ensemble(problem, each, x0, y0, jnp.tile(keys, len(padded)), metrics, title, length)
         for i in range(len(group)):
             rows = slice(i * len(seeds), (i + 1) * len(seeds))
-            tables.append({name: values[rows] for name, values in ensemble.table.items()})
+            tables.append({name: values[rows] for name, values in found.items()})
     scores = [criterion(table) for table in tables]
     best = min(range(len(scores)), key=lambda i: scores[i])
     if not np.isfinite(scores[best][-1]):

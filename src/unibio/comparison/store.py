@@ -1,0 +1,73 @@
+"""Finished pieces of a sweep on disk, so that it continues after a stop and can be shared out.
+
+A piece is one file, named by the digest of all that its numbers depend on: pieces of different sweeps lie side by side,
+and one that is there is not computed again, whoever put it there.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from unibio.core import tree
+from unibio.core.problem import Problem, prepare
+from unibio.core.tree import PyTree
+from unibio.run.checkpoints import Facts, decode, encode, fingerprint
+from unibio.run.ensemble import run_ensemble
+from unibio.run.metrics import as_measure
+from unibio.run.programs import check_solver
+from unibio.run.result import Table, write_file
+
+
+class Store:
+    """Tables by what they depend on; without a folder nothing is kept."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self.folder = None if folder is None else Path(folder)
+
+    def ensemble(
+        self, problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array, metrics: Any, title: str,
+        length: dict[str, Any],
+    ) -> tuple[Table, float]:  # fmt: skip
+        """The table of `run_ensemble` with these arguments, kept or made now; and the seconds of its compilation."""
+        found, path = None, None
+        if self.folder is not None:
+            facts = json.dumps(
+                _facts(problem, solvers, x, y, keys, metrics) | length, sort_keys=True, default=int
+            ).encode()
+            path = self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}.piece"
+            found = _read(path)
+        if found is None:
+            made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, **length)
+            found = made.table, made.compile_seconds
+            if path is not None:
+                _write(path, *found)
+        return found
+
+
+def _facts(problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array, metrics: Any) -> Facts:
+    """What the numbers of an ensemble depend on: a tuple of solvers, keys and metrics is described as one solver is."""
+    problem, x, y = prepare(problem, x, y)
+    everything = (*(check_solver(solver, tree.dtype(x)) for solver in solvers), as_measure(metrics), keys)
+    return fingerprint(problem, everything, x, y, keys[0])
+
+
+def _read(path: Path) -> tuple[Table, float] | None:
+    """None if it is not there; one that is damaged is reported, and made anew."""
+    if not path.exists():
+        return None
+    try:
+        facts, arrays = decode(path.read_bytes())
+    except (ValueError, OSError) as error:
+        warnings.warn(f"{path} is made anew: {error}", RuntimeWarning, stacklevel=5)
+        return None
+    return dict(zip(facts["columns"], arrays["table"], strict=True)), facts["compile_seconds"]
+
+
+def _write(path: Path, table: Table, compile_seconds: float) -> None:
+    content = encode({"columns": list(table), "compile_seconds": compile_seconds}, {"table": list(table.values())})
+    write_file(path, lambda file: file.write(content))
