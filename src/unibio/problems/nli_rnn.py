@@ -34,14 +34,14 @@ def _recurrence_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (start, a, w), (dstart, da, dw) = primals, tangents
     h = recurrence(start, a, w)
     before = jnp.concatenate([start[None], h[:-1]])
-    drive = da + product(before, dw)
+    slope, drive = 1 - h * h, da + product(before, dw)  # outside: inside, reverse mode would keep it step by step
 
     def step(dh: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        h_t, drive_t = at
-        dh = (1 - h_t * h_t) * (drive_t + dh @ w)
+        slope_t, drive_t = at
+        dh = slope_t * (drive_t + dh @ w)
         return dh, dh
 
-    return h, jax.lax.scan(step, dstart, (h, drive))[1]
+    return h, jax.lax.scan(step, dstart, (slope, drive))[1]
 
 
 def product(states: jax.Array, w: jax.Array) -> jax.Array:
