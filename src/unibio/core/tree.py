@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
@@ -69,11 +70,16 @@ def dtype(tree: PyTree) -> jnp.dtype:
 def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     """Every floating leaf (Python floats too) as an array of dtype `to`, the rest as it is."""
 
-    def convert(leaf: Any) -> Any:
+    def convert(path: Any, leaf: Any) -> Any:
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
+        if isinstance(leaf, (float, np.floating)) and np.isfinite(leaf) and abs(leaf) > float(jnp.finfo(to).max):
+            raise ValueError(
+                f"{jax.tree_util.keystr(path).lstrip('.')} = {leaf} does not fit into {to}, the dtype of the variables: "
+                "choose a smaller number, or variables in float64."
+            )
         return jnp.asarray(leaf, to) if floating else leaf
 
-    return jax.tree.map(convert, tree)
+    return jax.tree_util.tree_map_with_path(convert, tree)
 
 
 def lazily(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:

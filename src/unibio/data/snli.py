@@ -51,8 +51,11 @@ def _from_jsonl(path: Path) -> Iterator[Triple]:
                 continue
             try:
                 row = json.loads(line)
-                yield row["gold_label"], _words(row, 1), _words(row, 2)
-            except (ValueError, KeyError, TypeError) as error:
+                triple = row["gold_label"], _words(row, 1), _words(row, 2)
+                if not all(isinstance(text, str) for text in triple):
+                    raise TypeError("label and sentences must be texts")
+                yield triple
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}: not a sentence pair ({error}). Is the file whole?") from None
 
 
