@@ -2,10 +2,10 @@
 
     python scripts/fuzz.py [API_CASES] [CLI_CASES] [--seed SEED]     (2000 and 300 by default)
 
-An outcome is right if it is a sound result (`fuzz_api.py` says what that is) or an error of the library's own: ValueError
-or TypeError, raised by a line of unibio with a sentence of ours; on the command line exit code 0 or 2 and no traceback,
-and no file touched outside of the output folder (`fuzz_cli.py`). A case that takes longer than its limit ends the script
-with the place where it hangs. Exit code 1 if anything else was found.
+An outcome is right if it is a sound result (`fuzz_api.py` says what that is) or an error of the library's own:
+ValueError or TypeError, raised by a line of unibio with a sentence of ours; on the command line exit code 0 or 2, no
+traceback, and no file touched outside of the output folder (`fuzz_cli.py`). A configuration that takes longer than its
+limit ends the script with the place where it hangs. Exit code 1 if anything else was found.
 """
 
 import argparse

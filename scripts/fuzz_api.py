@@ -150,12 +150,12 @@ def check_again(rng: Any, notes: dict[str, Any], result: Any, solve: Callable[..
         content = path.read_bytes()
         place = int(rng.integers(len(content)))
         path.write_bytes(content[:place])
+        refusal = ""
         try:
             ub.Result.load(path)
         except ValueError as error:
-            assert "damaged" in str(error), error
-        else:
-            raise AssertionError("a truncated result was read")
+            refusal = str(error)
+        assert "damaged" in refusal, "a truncated result was read"
 
 
 def same(one: Any, other: Any) -> None:

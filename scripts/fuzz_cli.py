@@ -27,7 +27,7 @@ LIMIT = 120.0  # seconds without a word until a case counts as hanging
 OWN_PROCESS = 0.06  # the share of cases in a process of its own
 # What Python says where nobody thought of a message.
 RAW = ("math domain", "math range", "division by zero", "NoneType", "KeyError", "IndexError", "not subscriptable",
-       "has no attribute", "too large to convert", "list index", "MemoryError", "unpack", "argument must be",
+       "has no attribute", "too large to convert", "list index", "MemoryError", "to unpack", "argument must be",
        "RecursionError", "invalid literal", "could not convert string")  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def work(base: pathlib.Path, seed: int, numbers: list[int]) -> None:
         changed = sorted(str(path) for path in changes(before, contents(folder, case.outputs)))
         wrong += f"; touched {', '.join(changed)}" if changed else ""
         finding = f"case {number}: {case.argv} {case.damage}\n{wrong}\n{output[-1500:]}\n{crash}" if wrong else ""
-        print(json.dumps([finding and "finding" or f"exit {code}", finding]), file=sys.__stdout__, flush=True)
+        print(json.dumps([(finding and "finding") or f"exit {code}", finding]), file=sys.__stdout__, flush=True)
         shutil.rmtree(folder)
 
 

@@ -7,30 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-NAMES = [
-    "",
-    " ",
-    "nonsense",
-    "ünïcødé",
-    "🦊",
-    "../x",
-    "-",
-    "--",
-    "a" * 5000,
-    "\udcff",
-    "UNIBIO",
-    "noise\n",
-    "%s",
-    "[red]x[/]",
-]
-NUMBERS = ["", "nan", "inf", "-inf", "1e400", "-1", "0", "abc", "1,2", "١٢", "1e-400", "0x10", "99999999999999999999", "1_0",
-           "½", "--", " 3", "1e300", "1e-300", "-0.0", "2.5", "True"]  # fmt: skip
+NAMES = ["", " ", "nonsense", "ünïcødé", "🦊", "../x", "-", "--", "a" * 5000, "\udcff", "UNIBIO", "noise\n", "%s",
+         "[red]x[/]"]  # fmt: skip
+NUMBERS = ["", "nan", "inf", "-inf", "1e400", "-1", "0", "abc", "1,2", "١٢", "1e-400", "0x10", "99999999999999999999",
+           "1_0", "½", "--", " 3", "1e300", "1e-300", "-0.0", "2.5", "True"]  # fmt: skip
 SMALL = ["", "nan", "-1", "0", "abc", "1e3", "2.5", "½", "--", "inf", "-99999999999999999999"]  # none is a long run
-SETS = ["hidden", "hidden=", "=3", "hidden=abc", "hidden=1.5", "nope=1", "p=1", "p=", "p=nan", "p=3,x", "noise=2", "noise=-1",
-        "noise=nan", "epochs=0", "epochs=-3", "train=0", "train=-5", "curve=0", "curve=1.5", "seeds=0", "data=", "data=nowhere",
-        "data=../foreign", "seed=3", "test=-1", "validation=x", "tuning=0", "p=inf", "noise=", "hidden=0"]  # fmt: skip
-CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1.0, "C": 1.0, "L0": 3.0, "L1": 3.0, "l_g1": 1.0, "l_g2": 1.0, "l_f0": 1.0, "l_f1": 4.0,
-             "delta_phi": 1.7, "sigma_f": 1.0, "sigma_g1": 1.0}  # fmt: skip
+SETS = ["hidden", "hidden=", "=3", "hidden=abc", "hidden=1.5", "nope=1", "p=1", "p=", "p=nan", "p=3,x", "noise=2",
+        "noise=-1", "noise=nan", "epochs=0", "epochs=-3", "train=0", "train=-5", "curve=0", "curve=1.5", "seeds=0",
+        "data=", "data=nowhere", "data=../foreign", "seed=3", "test=-1", "validation=x", "tuning=0", "p=inf", "noise=",
+        "hidden=0"]  # fmt: skip
+CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1.0, "C": 1.0, "L0": 3.0, "L1": 3.0, "l_g1": 1.0, "l_g2": 1.0, "l_f0": 1.0,
+             "l_f1": 4.0, "delta_phi": 1.7, "sigma_f": 1.0, "sigma_g1": 1.0}  # fmt: skip
 VALUES = [None, "4", -1, 0, 1e308, 1e-308, 1e999, True, [4], {"a": 1}, 10**400, "", 1e-320]
 
 
@@ -44,8 +31,8 @@ class Case(NamedTuple):
 
 def case(rng: Any, folder: pathlib.Path) -> Case:
     """A random one; files it needs are made in `folder`, which has out/ (of an earlier `reproduce schedules`)."""
-    makers = [(theory, 6), (constants, 5), (compare, 5), (names, 4), (settings, 4), (outputs, 4), (damaged, 8), (sentences, 5),
-              (vectors, 4), (others, 4)]  # fmt: skip
+    makers = [(theory, 6), (constants, 5), (compare, 5), (names, 4), (settings, 4), (outputs, 4), (damaged, 8),
+              (sentences, 5), (vectors, 4), (others, 4)]  # fmt: skip
     weights = np.asarray([weight for _, weight in makers], float)
     maker = makers[int(rng.choice(len(makers), p=weights / weights.sum()))][0]
     return maker(rng, folder)
@@ -141,13 +128,13 @@ def outputs(rng: Any, folder: pathlib.Path) -> Case:
     (folder / "foreign" / "forged").mkdir()
     marker = any_of(rng, ["", "{}", '{"made_by": "unibio reproduce", "format": 9}', "[1]", "[" * 100_000, "\0"])
     (folder / "foreign" / "forged" / "unibio.json").write_text(marker)
-    places = ["../foreign", "../foreign/precious.txt", "../foreign/precious.txt/x", "link", "../foreign/forged", "/dev/null", ".",
-              "/proc/nothing", "a" * 300, "", "\udcff/x" * 200, "/dev/null/x"]  # fmt: skip
+    places = ["../foreign", "../foreign/precious.txt", "../foreign/precious.txt/x", "link", "../foreign/forged", ".",
+              "/dev/null", "/proc/nothing", "a" * 300, "", "\udcff/x" * 200, "/dev/null/x"]  # fmt: skip
     command = any_of(
         rng,
         [["reproduce", "schedules"], ["reproduce", "--replot"], ["compare", "SOBA", "--steps", "1", "--seeds", "1"]],
     )
-    return Case([*command, "--out", any_of(rng, places)], [], marker[:60])
+    return Case([*command, "--out", any_of(rng, places)], [folder / "cwd" / "\udcff"], marker[:60])
 
 
 def mutated(rng: Any, content: bytes) -> bytes:
@@ -254,13 +241,14 @@ def vectors(rng: Any, folder: pathlib.Path) -> Case:
 
 def others(rng: Any, folder: pathlib.Path) -> Case:
     """Commands, options and arguments that there are not."""
+    name = any_of(rng, NAMES)
     lines: list[list[str]] = [
-        [], ["--version"], ["nonsense"], ["list", "x"], ["list", "--all"], ["data"], ["data", any_of(rng, NAMES)], ["compare"],
+        [], ["--version"], ["nonsense"], ["list", "x"], ["list", "--all"], ["data"], ["data", name], ["compare"],
         ["data", "snli", "--out", "../foreign/precious.txt"], ["data", "snli", "--out", "made"], ["verify", "--claim"],
-        ["verify", "--claim", any_of(rng, NAMES)], ["verify", "--markdown", "--claim", "modulus"], ["verify", "--json", "x"],
-        ["theory", "--constants"], ["theory", "a", "b"], ["reproduce", "--out"], ["reproduce", "--replot", "--out", "nowhere"],
-        ["compare", "SOBA", "--steps", "1", "--calls", "1"], ["compare", "SOBA", "SOBA", "--tune", "--steps", "0"],
-        ["theory", "--p", "3", "--p"], ["reproduce", "schedules", "--full", "--replot", "--out", "../foreign"],
-        [any_of(rng, NAMES), any_of(rng, NAMES)], ["theory", f"--{any_of(rng, NAMES)}"], ["theory", "--help", "x"],
+        ["verify", "--claim", name], ["verify", "--markdown", "--claim", "modulus"], ["verify", "--json", "x"],
+        ["theory", "--constants"], ["theory", "a", "b"], ["reproduce", "--out"], ["theory", "--p", "3", "--p"],
+        ["reproduce", "--replot", "--out", "nowhere"], ["compare", "SOBA", "--steps", "1", "--calls", "1"],
+        ["compare", "SOBA", "SOBA", "--tune", "--steps", "0"], [name, any_of(rng, NAMES)], ["theory", f"--{name}"],
+        ["reproduce", "schedules", "--full", "--replot", "--out", "../foreign"], ["theory", "--help", "x"],
     ]  # fmt: skip
     return Case(any_of(rng, lines), [folder / "cwd" / "made"])

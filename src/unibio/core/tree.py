@@ -73,9 +73,10 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     def convert(path: Any, leaf: Any) -> Any:
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
         if isinstance(leaf, (float, np.floating)) and np.isfinite(leaf) and abs(leaf) > float(jnp.finfo(to).max):
+            name = jax.tree_util.keystr(path).lstrip(".") or "a number"
             raise ValueError(
-                f"{jax.tree_util.keystr(path).lstrip('.')} = {leaf} does not fit into {to}, the dtype of the variables: "
-                "choose a smaller number, or variables in float64."
+                f"{name} = {leaf} does not fit into {to}, the dtype of the variables: choose a smaller number, or "
+                "variables in float64."
             )
         return jnp.asarray(leaf, to) if floating else leaf
 
