@@ -229,7 +229,7 @@ def _schedule(rng: Any, notes: dict[str, Any]) -> None:
 
 def _dataset(rng: Any, notes: dict[str, Any]) -> None:
     data = pick(rng, notes, "data", [np.ones((5, 2)), (np.ones((5, 2)), np.ones(5))],
-                [(np.ones(5), np.ones(4)), np.ones(()), None, {}, "abc", np.ones((0, 2)), [1, 2], 3.0], 0.3)  # fmt: skip
+                [(np.ones(5), np.ones(4)), np.ones(()), None, {}, "abc", np.ones((0, 2)), [1], 3.0], 0.3)  # fmt: skip
     batch, chunk = (pick(rng, notes, name, [1, 3, 5], WHOLE, 0.2) for name in ("batch_size", "chunk_size"))
     made = ub.Dataset(data, batch, pick(rng, notes, "replace", [True, False], [None, 1, "yes"]), chunk)
     assert made.draw(jax.random.key(0), 4).shape == (4, batch), "another number of samples"

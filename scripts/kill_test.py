@@ -3,8 +3,8 @@
     python scripts/kill_test.py [KILLS] [STEPS]     (50 kills of runs of 4000 steps by default)
 
 Each kill strikes between 0 and 3 seconds (for fewer steps, less) after the run has begun to step, so also during the
-write of a checkpoint: one is written every four steps. The history (its seconds apart) and the final iterate must be the
-same, bit by bit. Compiled programs are kept for the next start: what is tested comes after them.
+write of a checkpoint: one is written every four steps. The history (its seconds apart) and the final iterate must be
+the same, bit by bit. Compiled programs are kept for the next start: what is tested comes after them.
 """
 
 import os

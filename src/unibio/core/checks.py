@@ -64,7 +64,7 @@ def as_real(value: Any) -> Any:
         try:
             return float(value)
         except OverflowError:  # 10**400; the checks that follow refuse an infinite number by its name
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.integer):
         return value.astype(float)
     return value

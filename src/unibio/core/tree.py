@@ -1,5 +1,6 @@
 """Pytree algebra that optax.tree does not already have, and the two jax idioms the package leans on."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +73,7 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
 
     def convert(path: Any, leaf: Any) -> Any:
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
-        if isinstance(leaf, (float, np.floating)) and np.isfinite(leaf) and abs(leaf) > float(jnp.finfo(to).max):
+        if isinstance(leaf, (float, np.floating)) and float(jnp.finfo(to).max) < abs(float(leaf)) < math.inf:
             name = jax.tree_util.keystr(path).lstrip(".") or "a number"
             raise ValueError(
                 f"{name} = {leaf} does not fit into {to}, the dtype of the variables: choose a smaller number, or "
