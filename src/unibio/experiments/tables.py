@@ -91,8 +91,8 @@ def read_part(folder: Path) -> Part:
 
 def _is_complete(facts: Row) -> bool:
     """Whether it names tables, and has the options and versions that the report shows."""
-    options, versions = facts.get("options"), facts.get("versions")
-    kinds = isinstance(options, dict) and isinstance(versions, dict) and bool(facts["sha256"])
+    options: Any = facts.get("options")
+    kinds = isinstance(options, dict) and isinstance(facts.get("versions"), dict) and bool(facts["sha256"])
     return kinds and {"seeds", "seed", "full"} <= options.keys() and isinstance(options.get("settings", {}), dict)
 
 
