@@ -41,9 +41,9 @@ def save(vectors: Vectors, path: str | Path) -> None:
 
 def _from_npz(path: Path) -> Vectors:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             words, matrix = stored["words"], stored["vectors"]
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is no npz with arrays `words` and `vectors` ({error}).") from None
     if not np.issubdtype(matrix.dtype, np.floating):
         raise ValueError(f"{path}: vectors must be floating numbers; got {matrix.dtype}.")
