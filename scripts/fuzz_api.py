@@ -165,6 +165,7 @@ def check_again(rng: Any, notes: dict[str, Any], result: Any, solve: Callable[..
     if not timed:
         notes["again"] = True
         same(solve(checkpoint=None), result)
+        same(solve(), result)  # from its last checkpoint, if it keeps any
     if result.status == "finished" and result.state is not None:
         notes["resumed"] = True
         half = solve(checkpoint=None, steps=result.steps // 2, stop=())
