@@ -1,11 +1,13 @@
 """Kills a hyper-cleaning run with SIGKILL at random moments, goes on, and compares its end with an undisturbed run.
 
-    python scripts/kill_test.py [KILLS]     (50 by default)
+    python scripts/kill_test.py [KILLS] [STEPS]     (50 kills of runs of 4000 steps by default)
 
-Each kill strikes between 0 and 3 seconds after the run has begun to step, so also during the write of a checkpoint: one
-is written every four steps. The history (its seconds apart) and the final iterate must be the same, bit by bit.
+Each kill strikes between 0 and 3 seconds (for fewer steps, less) after the run has begun to step, so also during the
+write of a checkpoint: one is written every four steps. The history (its seconds apart) and the final iterate must be
+the same, bit by bit. Compiled programs are kept for the next start: what is tested comes after them.
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -19,7 +21,7 @@ import numpy as np
 STEPS = 4000
 
 
-def run(folder: Path, out: Path) -> None:
+def run(folder: Path, out: Path, steps: int) -> None:
     """One run to its end, or until it is killed."""
     import jax
     import jax.numpy as jnp
@@ -45,7 +47,7 @@ def run(folder: Path, out: Path) -> None:
 
     keep = ub.Checkpoints(folder, every=4, keep=3)
     result = ub.solve(
-        problem, solver, x, y, steps=STEPS, key=jax.random.key(0), checkpoint=keep, callbacks=begun, chunk=4
+        problem, solver, x, y, steps=steps, key=jax.random.key(0), checkpoint=keep, callbacks=begun, chunk=4
     )
     columns = {name: values for name, values in result.history.items() if name != "seconds"}
     temporary = out.with_suffix(".tmp.npz")
@@ -53,10 +55,15 @@ def run(folder: Path, out: Path) -> None:
     temporary.rename(out)
 
 
-def start(folder: Path, out: Path) -> "subprocess.Popen[bytes]":
+def start(folder: Path, out: Path, steps: int) -> "subprocess.Popen[bytes]":
     """A run in a process of its own."""
-    command = [sys.executable, __file__, "run", str(folder), str(out)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, __file__, "run", str(folder), str(out), str(steps)]
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | cache)
 
 
 def finish(process: "subprocess.Popen[bytes]") -> None:
@@ -66,23 +73,23 @@ def finish(process: "subprocess.Popen[bytes]") -> None:
         raise SystemExit(f"the run failed:\n{errors.decode()}")
 
 
-def main(kills: int) -> None:
+def main(kills: int, steps: int) -> None:
     """Prints what happened; exit code 1 if a bit differs."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
-        finish(start(base / "undisturbed", base / "undisturbed.npz"))
+        finish(start(base / "undisturbed", base / "undisturbed.npz", steps))
         wanted = dict(np.load(base / "undisturbed.npz"))
         done = round_ = wrong = 0
         while done < kills:
             folder, out = base / f"killed{round_}", base / f"killed{round_}.npz"
             round_ += 1
             while not out.exists():
-                process = start(folder, out)
+                process = start(folder, out, steps)
                 assert process.stdout is not None
                 began = process.stdout.readline()
                 if done < kills and began:
-                    time.sleep(random.uniform(0, 3))
+                    time.sleep(random.uniform(0, min(3.0, 3 * steps / STEPS)))
                     if process.poll() is None:
                         process.send_signal(signal.SIGKILL)
                         done += 1
@@ -98,6 +105,7 @@ def main(kills: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
-        run(Path(sys.argv[2]), Path(sys.argv[3]))
+        run(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)
+        numbers = [int(text) for text in sys.argv[1:]]
+        main(*(numbers + [50, STEPS][len(numbers) :]))

@@ -20,7 +20,7 @@ GOOD = ub.Problem(f, g, 2.0)
 ONE = jnp.ones(2)
 
 
-@pytest.mark.parametrize("p", [1.9, 0.0, -4.0, float("nan"), float("inf"), np.float64(1.0), jnp.array(1.5)])
+@pytest.mark.parametrize("p", [1.9, 0.0, -4.0, float("nan"), float("inf"), np.float64(1.0), jnp.array(1.5), 10**400])
 def test_p_must_be_at_least_two(p):
     with pytest.raises(ValueError, match=r"p must be finite and ≥ 2.*strong convexity"):
         ub.Problem(f, g, p)
@@ -144,6 +144,49 @@ def test_methods_that_do_not_fit_the_noise():
 def test_a_key_must_be_a_key(key):
     with pytest.raises(TypeError, match=r"key must be .*jax.random.key\(0\)"):
         ub.hypergradient(GOOD, ONE, ONE, key=key)
+
+
+def test_a_number_that_overflows_the_variables_dtype_is_named():
+    problem, x = ub.Problem(f, g, 1e300), jnp.ones(2, jnp.float32)
+    with pytest.raises(ValueError, match=r"p = 1e\+300 does not fit into float32.*variables in float64"):
+        ub.hypergradient(problem, x, x)
+
+
+SAMPLES = np.ones((4, 2)), np.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ub.problems.quadratic(np.eye(2), "B", np.ones(2)), TypeError, "coupling must be an array of real"),
+        (lambda: ub.problems.lp_regression(SAMPLES, SAMPLES, 4.0, c=float("nan")), ValueError, "c must be finite"),
+        (lambda: ub.problems.lp_regression(None, SAMPLES, 4.0), TypeError, r"train must be a pair \(inputs, labels\)"),
+        (lambda: ub.problems.hyper_cleaning(f, None, SAMPLES, SAMPLES), ValueError, "params has no leaves"),
+        (
+            lambda: ub.problems.hyper_cleaning(f, ONE, SAMPLES, SAMPLES, batch_size=0),
+            ValueError,
+            "batch_size must be ≥ 1",
+        ),
+    ],
+)
+def test_problems(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def linear(w, inputs):
+    return inputs @ w
+
+
+def test_x_must_have_an_entry_for_each_sample():
+    """x[index] beyond its end would be clamped without a word."""
+    regression = ub.problems.lp_regression(SAMPLES, SAMPLES, 4.0)
+    with pytest.raises(ValueError, match="x must have an entry for each of the 4 training samples"):
+        ub.hypergradient(regression, jnp.ones(3), ONE)
+    labelled = SAMPLES[0], np.zeros(4, int)
+    cleaning = ub.problems.hyper_cleaning(linear, np.ones((2, 3)), labelled, labelled)
+    with pytest.raises(ValueError, match=r"x must have the shapes \(\(4,\),\), as hyper_cleaning made it"):
+        ub.hypergradient(cleaning.problem, jnp.ones(3), cleaning.y)
 
 
 def test_a_structure_that_changes_is_named():

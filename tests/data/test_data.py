@@ -48,6 +48,12 @@ BROKEN = {
         "line 1: not a sentence pair",
     ),
     "missing field": ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a sentence"),
+    "no text": (
+        "snli_1.0_dev.jsonl",
+        '{"gold_label": "neutral", "sentence1": 3, "sentence2": []}\n',
+        "line 1: not a sentence pair; it must have the texts gold_label, sentence1 and sentence2",
+    ),
+    "no object": ("snli_1.0_dev.jsonl", "null\n", "line 1: not a sentence pair"),
     "no header": ("dev.tsv", "neutral\ta\tb\n", "must begin with a line that names the columns"),
     "short row": ("dev.tsv", "gold_label\tsentence1\tsentence2\nneutral\ta\n", "line 2: 2 columns instead of 3"),
     "nothing left": ("dev.tsv", "gold_label\tsentence1\tsentence2\n-\ta\tb\n", "no labelled sentence pair"),
@@ -93,6 +99,7 @@ BAD_VECTORS = {
     "width": ("v.txt", b"a 1 2\nb 1\n", "line 2: 1 numbers instead of 2"),
     "words": ("v.txt", b"a 1 x\n", "line 1: not all entries are numbers"),
     "npz": ("v.npz", b"nothing of the kind", "is no npz with arrays"),
+    "cut npz": ("v.npz", b"PK\x03\x04" + bytes(40), "is no npz with arrays"),
     "missing": ("w.npz", None, "there is no file"),
 }
 

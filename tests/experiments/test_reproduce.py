@@ -130,6 +130,12 @@ DAMAGES = {
     "half a result": ("result.json", '{"sha256": {', "result.json is damaged"),
     "another result": ("result.json", '{"sha256": {"../a": "0"}}', "result.json is damaged"),
     "an empty result": ("result.json", '{"sha256": {}}', "result.json is damaged"),
+    "no options": ("result.json", '{"sha256": {"numbers.csv": "0"}, "versions": {}}', "result.json is damaged"),
+    "half of the options": (
+        "result.json",
+        '{"sha256": {"numbers.csv": "0"}, "versions": {}, "options": {"seeds": 3}}',
+        "result.json is damaged",
+    ),
 }
 
 

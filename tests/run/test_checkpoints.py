@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import warnings
 
 import jax
@@ -105,6 +107,21 @@ def test_mutated_files_never_give_a_wrong_result(tmp_path):
             decode(bad)
 
 
+def test_mutated_files_of_a_run_are_passed_over(tmp_path):
+    """200 more, of a real file: what a run would go on from is what was written, or nothing."""
+    solve(tmp_path, steps=20)
+    (path,) = tmp_path.iterdir()
+    content, rng = path.read_bytes(), np.random.default_rng(1)
+    run = decode(content)[0]["fingerprint"]
+    assert ub.Checkpoints(tmp_path).newest(run) is not None
+    for _ in range(200):
+        place, bit = int(rng.integers(len(content))), 1 << int(rng.integers(8))
+        flipped = content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+        path.write_bytes((content[:place], flipped, flipped, b"")[rng.integers(4)])
+        with pytest.warns(RuntimeWarning, match="is passed over: it is damaged"):
+            assert ub.Checkpoints(tmp_path).newest(run) is None
+
+
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_damaged_checkpoints_are_passed_over(tmp_path, undisturbed, damaged):
     solve(tmp_path, steps=45, metrics=size)
@@ -182,11 +199,68 @@ def test_a_full_disk(tmp_path, undisturbed, monkeypatch):
     assert first.read_bytes() == content
 
 
+def test_a_disk_that_fills_up_during_a_write(tmp_path, undisturbed, monkeypatch):
+    """Nothing is left of the file that did not fit, and the next one is written when there is room again."""
+    failing = iter([False, True, False])
+    fsync = os.fsync
+
+    def full(handle):
+        if next(failing):
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    monkeypatch.setattr("unibio.run.result.os.fsync", full)
+    with pytest.warns(RuntimeWarning, match="no checkpoint at step 40: No space left on device"):
+        whole = solve(tmp_path, metrics=size)
+    same(whole, undisturbed)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000000020.checkpoint", "step-000000000060.checkpoint",
+    ]  # fmt: skip
+
+
+SMALL_DISK = """
+import sys, warnings
+sys.path[:0] = {path!r}
+import test_checkpoints as t
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    whole = t.solve({folder!r}, metrics=t.size, every=5)
+files = t.ub.Checkpoints({folder!r}).files()
+for file in files:
+    t.decode(file.read_bytes())
+t.same(whole, t.solve(metrics=t.size))
+print(len(files), len(caught), caught[-1].message)
+"""
+
+
+def test_a_small_disk(tmp_path):
+    """A real one, 32 KB, filled by somebody else but for 8: the run ends as ever, older checkpoints are whole."""
+    code = SMALL_DISK.format(path=sys.path, folder=str(tmp_path))
+    disk = f"mount -t tmpfs -o size=32k none {tmp_path} && head -c 24576 /dev/zero > {tmp_path}/other"
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]  # nobody else sees the disk
+    try:
+        tried = subprocess.run([*own_mounts, disk], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here, so no small disk can be mounted")
+    if tried.returncode:
+        pytest.skip(f"a small disk may not be mounted here: {tried.stderr.strip()}")
+    command = [*own_mounts, f'{disk} && exec "$0" -c "$1"', sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    files, warned, last = done.stdout.strip().split(" ", 2)
+    assert int(files) >= 1
+    assert int(warned) >= 1
+    assert "No space left on device. Earlier ones in" in last
+
+
 def test_bad_arguments(tmp_path):
     with pytest.raises(TypeError, match="checkpoint must be Checkpoints"):
         ub.solve(PROBLEM, SOLVER, 1.0, 1.0, steps=1, key=KEY, checkpoint=str(tmp_path))
     with pytest.raises(ValueError, match="every"):
         ub.Checkpoints(tmp_path, every=0)
+    for folder in (3, None, "a\0b"):
+        with pytest.raises(TypeError, match="must be a path"):
+            ub.Checkpoints(folder)
     done = solve(steps=2)
     with pytest.raises(ValueError, match="either resume=… or checkpoint=…"):
         solve(tmp_path, resume=done)

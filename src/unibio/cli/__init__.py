@@ -13,7 +13,9 @@ def main() -> None:
         _fail(f"the command line needs more packages ({error.name}): pip install 'unibio[cli]'")
     try:
         app()
-    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError) as error:
+    except MemoryError:
+        _fail("there is not enough memory: ask for less, e.g. for fewer seeds or a smaller size.")
+    except (ValueError, TypeError, OSError, ArithmeticError, RuntimeError) as error:
         _fail(str(error) or type(error).__name__)
 
 

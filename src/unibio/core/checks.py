@@ -2,6 +2,7 @@
 where they are concrete: under a caller's own `jit` or `vmap` only shapes and dtypes can be seen."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def number(
     is_number = isinstance(value, (int, float, np.number, np.ndarray, jax.Array)) and not isinstance(value, bool)
     if not is_number or np.ndim(value) != 0 or np.iscomplexobj(value):
         raise TypeError(f"{name} must be one real number; got {value!r}. {remedy}".strip())
-    real = float(value)
+    real = as_real(value) if isinstance(value, int) else float(value)
     if not np.isfinite(real) or real < low or real > high or (strict and real == low):
         bound = "" if low == -float("inf") else f" and {'>' if strict else '≥'} {low:g}"
         bound += "" if high == float("inf") else f" and ≤ {high:g}"
@@ -60,7 +61,10 @@ def step_sizes(solver: Any, *names: str) -> None:
 def as_real(value: Any) -> Any:
     """A whole number as a float, so that 4 and 4.0 are the same program; anything else unchanged."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # 10**400; the checks that follow refuse an infinite number by its name
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.integer):
         return value.astype(float)
     return value
@@ -96,6 +100,14 @@ def whole_number(name: str, value: Any, *, low: int) -> None:
         raise TypeError(f"{name} must be an int; got {value!r} ({type(value).__name__}).")
     if value < low:
         raise ValueError(f"{name} must be ≥ {low}; got {value}.")
+
+
+def real_array(name: str, value: Any) -> jax.Array:
+    """`value` as an array, if it is one of real numbers."""
+    array = value if is_traced(value) else np.asarray(value)
+    if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{name} must be an array of real numbers; got {value!r}.")
+    return jnp.asarray(value)
 
 
 def variable(name: str, value: PyTree) -> PyTree:
@@ -149,6 +161,12 @@ def same_shape(name: str, value: PyTree, reference_name: str, reference: PyTree)
         if jnp.shape(a) != jnp.shape(b):
             where = jax.tree_util.keystr(path)
             raise ValueError(f"{name}{where} has shape {jnp.shape(a)}, but {reference_name}{where} has {jnp.shape(b)}.")
+
+
+def pair(name: str, value: Any) -> None:
+    """`value` must be two things, a row per sample in each."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or not hasattr(value[1], "__len__"):
+        raise TypeError(f"{name} must be a pair (inputs, labels); got {type(value).__name__}.")
 
 
 def random_key(key: Any) -> None:

@@ -1,10 +1,12 @@
 """Pytree algebra that optax.tree does not already have, and the two jax idioms the package leans on."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
@@ -69,11 +71,17 @@ def dtype(tree: PyTree) -> jnp.dtype:
 def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     """Every floating leaf (Python floats too) as an array of dtype `to`, the rest as it is."""
 
-    def convert(leaf: Any) -> Any:
+    def convert(path: Any, leaf: Any) -> Any:
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
+        if isinstance(leaf, (float, np.floating)) and float(jnp.finfo(to).max) < abs(float(leaf)) < math.inf:
+            name = jax.tree_util.keystr(path).lstrip(".") or "a number"
+            raise ValueError(
+                f"{name} = {leaf} does not fit into {to}, the dtype of the variables: choose a smaller number, or "
+                "variables in float64."
+            )
         return jnp.asarray(leaf, to) if floating else leaf
 
-    return jax.tree.map(convert, tree)
+    return jax.tree_util.tree_map_with_path(convert, tree)
 
 
 def lazily(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:

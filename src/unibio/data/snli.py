@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,15 +51,23 @@ def _from_jsonl(path: Path) -> Iterator[Triple]:
                 continue
             try:
                 row = json.loads(line)
-                yield row["gold_label"], _words(row, 1), _words(row, 2)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}, line {number}: not a sentence pair ({error}). Is the file whole?") from None
+            triple = (row.get("gold_label"), _words(row, 1), _words(row, 2)) if isinstance(row, dict) else (None,)
+            if not all(isinstance(text, str) for text in triple):
+                raise ValueError(
+                    f"{path}, line {number}: not a sentence pair; it must have the texts gold_label, sentence1 and "
+                    "sentence2. Is the file whole?"
+                )
+            yield triple  # type: ignore[misc]
 
 
-def _words(row: dict[str, str], which: int) -> str:
+def _words(row: dict[str, Any], which: int) -> Any:
     """Tokens of the binary parse where there is one, else of the sentence split at spaces."""
     parse = row.get(f"sentence{which}_binary_parse")
-    return " ".join(parse.replace("(", " ").replace(")", " ").split()) if parse else row[f"sentence{which}"]
+    if isinstance(parse, str) and parse:
+        return " ".join(parse.replace("(", " ").replace(")", " ").split())
+    return row.get(f"sentence{which}")
 
 
 def _from_three(paths: list[Path]) -> Iterator[Triple]:

@@ -1,6 +1,8 @@
 """Word vectors: GloVe text or npz, and the words of a data set looked up in them."""
 
 import io
+import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -39,10 +41,12 @@ def save(vectors: Vectors, path: str | Path) -> None:
 
 def _from_npz(path: Path) -> Vectors:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             words, matrix = stored["words"], stored["vectors"]
-    except (ValueError, KeyError, OSError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is no npz with arrays `words` and `vectors` ({error}).") from None
+    if not np.issubdtype(matrix.dtype, np.floating):
+        raise ValueError(f"{path}: vectors must be floating numbers; got {matrix.dtype}.")
     if matrix.ndim != 2 or words.shape != matrix.shape[:1]:
         raise ValueError(f"{path}: {words.shape} words and vectors of shape {matrix.shape} do not fit together.")
     return Vectors([str(word) for word in words], matrix.astype(np.float32))

@@ -83,8 +83,17 @@ def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds:
 def read_part(folder: Path) -> Part:
     """What `write_part` wrote, if every file is as it was; else a ValueError that says which is not."""
     facts, times = (read_json(folder / name) for name in (RESULT, TIMES))
+    if not _is_complete(facts):
+        raise ValueError(f"{RESULT} is damaged")
     digests = {**facts.pop("sha256"), **times["sha256"]}
     return Part(facts, read(folder, digests))
+
+
+def _is_complete(facts: Row) -> bool:
+    """Whether it names tables, and has the options and versions that the report shows."""
+    options: Any = facts.get("options")
+    kinds = isinstance(options, dict) and isinstance(facts.get("versions"), dict) and bool(facts["sha256"])
+    return kinds and {"seeds", "seed", "full"} <= options.keys() and isinstance(options.get("settings", {}), dict)
 
 
 def write_json(path: Path, value: Row) -> None:

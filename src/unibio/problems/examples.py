@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core.batches import Sampler
-from unibio.core.checks import as_real
+from unibio.core.checks import as_real, real_array
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.problem import Problem
 
@@ -75,4 +75,6 @@ def coupled_example3(
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """
-    return Problem(_SineUpper(p), _CoupledLower(p, jnp.asarray(coupling)), p, f_batches=f_batches, g_batches=g_batches)
+    return Problem(
+        _SineUpper(p), _CoupledLower(p, real_array("coupling", coupling)), p, f_batches=f_batches, g_batches=g_batches
+    )

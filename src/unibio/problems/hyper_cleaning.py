@@ -172,11 +172,18 @@ class _Lower(eqx.Module):
     weights: Any
     p: Any = eqx.field(converter=checks.as_real)
     c: Any = eqx.field(converter=checks.as_real)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # of x
 
     def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
+        if _shapes(x) != self.shapes:  # an index beyond the end would be clamped without a word
+            raise ValueError(f"x must have the shapes {self.shapes}, as hyper_cleaning made it")
         outputs = self.apply(y, batch.value[0])
         regulariser = sum(jnp.sum(abs_pow(leaf, self.p)) for leaf in jax.tree.leaves(y))
         return jnp.mean(self.weights.lower(x, batch, outputs, self.loss)) + self.c * regulariser
+
+
+def _shapes(x: PyTree) -> tuple[tuple[int, ...], ...]:
+    return tuple(jnp.shape(leaf) for leaf in jax.tree.leaves(x))
 
 
 def hyper_cleaning(
@@ -210,14 +217,20 @@ def hyper_cleaning(
         >>> x.shape, y.shape
         ((6,), (2, 3))
     """
+    params = checks.variable("params", params)
     dtype = tree.dtype(params)
+    checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
+    checks.whole_number("batch_size", batch_size, low=1)
+    for name, pair in (("train", train), ("validation", validation)):
+        checks.pair(name, pair)
     datasets = [Dataset(pair, min(batch_size, len(pair[1]))) for pair in (train, validation)]
     apply, loss = as_pytree(apply), as_pytree(loss)
+    x = weights.init(datasets[0].n, dtype)
     problem = Problem(
         _Upper(apply, loss, weights, rho),
-        _Lower(apply, loss, weights, p, c),
+        _Lower(apply, loss, weights, p, c, _shapes(x)),
         p,
         f_batches=datasets[1],
         g_batches=datasets[0],
     )
-    return Setting(problem, weights.init(datasets[0].n, dtype), params)
+    return Setting(problem, x, params)

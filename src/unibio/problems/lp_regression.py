@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core import checks
 from unibio.core.batches import Batch, Dataset
 from unibio.core.checks import as_real
 from unibio.core.coordinates import abs_pow
@@ -28,8 +29,11 @@ class _WeightedLoss(eqx.Module):
 
     p: Any = eqx.field(converter=as_real)
     c: Any = eqx.field(converter=as_real)
+    samples: int = eqx.field(static=True)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
+        if jnp.shape(x) != (self.samples,):  # an index beyond the end would be clamped without a word
+            raise ValueError(f"x must have an entry for each of the {self.samples} training samples")
         features, targets = batch.value
         losses = jax.nn.sigmoid(x[batch.index]) * abs_pow(features @ y - targets, self.p)
         return jnp.mean(losses) + self.c * jnp.sum(abs_pow(y, self.p))
@@ -46,11 +50,15 @@ def lp_regression(
         c: weight of ‖w‖_p^p.
         batch_size: samples per random batch at both levels; by default every sample, once.
     """
+    checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
+    for name, pair in (("train", train), ("validation", validation)):
+        checks.pair(name, pair)
     datasets = [
         Dataset(pair, len(pair[1]), replace=False) if batch_size is None else Dataset(pair, batch_size)
         for pair in (train, validation)
     ]
-    return Problem(_ValidationLoss(p), _WeightedLoss(p, c), p, f_batches=datasets[1], g_batches=datasets[0])
+    lower = _WeightedLoss(p, c, datasets[0].n)
+    return Problem(_ValidationLoss(p), lower, p, f_batches=datasets[1], g_batches=datasets[0])
 
 
 class CorruptedRegression(NamedTuple):

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from unibio.core.checks import real_array
 from unibio.core.problem import Problem
 
 
@@ -26,5 +27,6 @@ class _QuadraticLower(eqx.Module):
 
 def quadratic(hessian: Any, coupling: Any, target: Any) -> Problem:
     """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
-    lower = _QuadraticLower(jnp.asarray(hessian), jnp.asarray(coupling))
-    return Problem(_QuadraticUpper(jnp.asarray(target)), lower, 2.0)
+    arrays = {"hessian": hessian, "coupling": coupling, "target": target}
+    hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())
+    return Problem(_QuadraticUpper(target), _QuadraticLower(hessian, coupling), 2.0)

@@ -48,6 +48,8 @@ class Checkpoints:
     keep: int = 3
 
     def __post_init__(self) -> None:
+        if not isinstance(self.folder, (str, os.PathLike)) or "\0" in str(self.folder):
+            raise TypeError(f"Checkpoints(folder=…) must be a path; got {self.folder!r}.")
         checks.whole_number("every", self.every, low=1)
         checks.whole_number("keep", self.keep, low=1)
 

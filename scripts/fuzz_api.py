@@ -1,0 +1,269 @@
+"""The API part of the fuzz: structures chosen up front, their numbers, options and starts drawn freely."""
+
+import concurrent.futures as futures
+import dataclasses
+import faulthandler
+import multiprocessing
+import pathlib
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fuzz_draws as draws
+import jax
+import numpy as np
+
+import unibio as ub
+from unibio.run import programs
+
+STRUCTURES = 60  # most that are compiled, however many cases there are
+WORKERS = 2
+LIMIT = 180.0  # seconds of one case, compilation included
+RAW = ("math domain", "math range", "division by zero", "cannot convert float", "nan to integer", "broadcast",
+       "unexpected keyword", "not subscriptable", "has no attribute", "too large to convert")  # fmt: skip
+
+
+def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
+    """(outcome, finding or "") of every case; those of one structure in one process, where it is compiled once."""
+    count = max(1, min(STRUCTURES, cases // 10))
+    shares = [range(i * cases // count, (i + 1) * cases // count) for i in range(count)]
+    programs_made = 0
+    context = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(WORKERS, context) as pool:
+        done = [pool.submit(work, seed, count, i, share) for i, share in enumerate(shares) if share]
+        for future in futures.as_completed(done):
+            try:
+                outcomes, made = future.result()
+            except futures.process.BrokenProcessPool:
+                yield "finding", "a case hangs or kills its process; what faulthandler saw is above"
+                return
+            programs_made += made
+            yield from outcomes
+    if programs_made > STRUCTURES:
+        yield "finding", f"{programs_made} structures were compiled, not {STRUCTURES}"
+
+
+def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[str, str]], int]:
+    """The cases of one structure, and how many programs for steps were compiled for them."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time is compilation
+    structure = make_structures(np.random.default_rng(seed), count)[which]
+    before, outcomes = _programs(), []
+    for number in numbers:
+        with tempfile.TemporaryDirectory() as folder:
+            rng = np.random.default_rng((seed, number))
+            outcomes.append(judged(structure, rng, f"case {number}", pathlib.Path(folder)))
+    return outcomes, len(_programs() - before)
+
+
+def _programs() -> set[Any]:
+    return {name for name in programs.run._compiled if "advance" in name[0].__name__}
+
+
+def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:
+    """What became of one case: "result", an error's class, or a finding."""
+    notes: dict[str, Any] = {}
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "no checkpoint at step")  # documented: a folder that cannot be written
+            outcome = structure(rng, notes, folder)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        if documented(error, place.filename):
+            return type(error).__name__, ""
+        text = "".join(traceback.format_exception(error, limit=-6))
+        return "finding", f"{name}, {structure.name}: {notes}\n{text}"
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return outcome, ""
+
+
+def documented(error: Exception, filename: str) -> bool:
+    """Raised on purpose: of the right class, by a line of the library, with a sentence that is not Python's own.
+    lower_solution says in a RuntimeError that its tolerance was not met."""
+    ours = f"{pathlib.Path(ub.__file__).parent}/" in filename
+    message = str(error)
+    kind = isinstance(error, (ValueError, TypeError)) or "lower_solution ended with" in message
+    return ours and kind and len(message) > 15 and not any(raw in message.split(" failed on ")[0] for raw in RAW)
+
+
+def make_structures(rng: Any, count: int) -> list[Any]:
+    """`count` of them: every solver on every kind of problem, a few of the other functions, and those without any."""
+    kinds, solvers = list(draws.PROBLEMS), list(ub.SOLVERS)
+    others = [Points(kinds[i % len(kinds)], call) for i, call in enumerate(CALLS)]
+    others += [
+        Compared("SOBA", "example3", False),
+        Compared("UniBiO", "quadratic", False),
+        Compared("TTSA", "lp", True),
+    ]
+    runs = [Run(kinds[i % len(kinds)], solvers[i % len(solvers)], rng) for i in range(STRUCTURES)]
+    share = 0 if count < 6 else max(1, len(others) * count // STRUCTURES)
+    first = int(rng.integers(len(others)))
+    return [Plain(), *[others[(first + i) % len(others)] for i in range(share)], *runs][:count]
+
+
+class Run:
+    """`solve` with one solver on one kind of problem: dtype, sizes, metrics and kind of key are drawn once."""
+
+    def __init__(self, kind: str, solver: str, rng: Any) -> None:
+        self.kind, self.dtype = kind, rng.choice(["float64", "float64", "float32"])
+        self.solver = draws.solver(rng, solver)
+        self.batch = int(rng.choice([1, 2, 4]))
+        self.noise = rng.random() < 0.3
+        self.metrics: Any = [(), (), ub.Truth(), draws.size][int(rng.integers(4))]
+        self.key = [jax.random.key, jax.random.key, jax.random.PRNGKey][int(rng.integers(3))]
+        self.name = f"{solver} on {kind} in {self.dtype}"
+
+    def __call__(self, rng: Any, notes: dict[str, Any], folder: pathlib.Path) -> str:
+        setting = draws.PROBLEMS[self.kind](rng, notes, self.dtype, self.batch, self.noise)
+        solver = draws.other_numbers(rng, notes, self.solver)
+        x, y = draws.start(rng, notes, setting, self.dtype)
+        options = draws.options(rng, notes, self.metrics, folder)
+        options["key"] = draws.pick(rng, notes, "key", [self.key(int(rng.integers(1000)))], [None, 0, "seed", x])
+        result = ub.solve(setting.problem, solver, x, y, **options)
+        check_result(result, x, y, options)
+        if rng.random() < 0.3:
+            check_again(rng, notes, result, lambda **more: ub.solve(setting.problem, solver, x, y, **options | more))
+        return str(result.status)
+
+
+def check_result(result: Any, x: Any, y: Any, options: dict[str, Any]) -> None:
+    """Finite iterates like the start, a history of every step, a status and a message that agree with it."""
+    for before, after in ((x, result.x), (y, result.y)):
+        pairs = list(zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+        assert all(np.shape(a) == np.shape(b) for a, b in pairs), "another shape"
+        assert all(np.isfinite(np.asarray(b)).all() for _, b in pairs), "an iterate that is not finite"
+    history, steps = result.history, result.steps
+    assert steps <= options["steps"], "too many steps"
+    assert all(len(column) == steps for column in history.values()), "columns of other lengths"
+    if steps:
+        names = ("grad_f", "grad_g", "hvp", "cross")
+        assert (history["step"] == np.arange(steps)).all(), "steps are missing"
+        assert all((np.diff(history[name]) >= 0).all() for name in (*names, "calls", "seconds")), "a count went back"
+        assert (sum(history[name] for name in names) == history["calls"]).all(), "calls do not add up"
+        assert history["calls"][-1] == sum(result.calls), "other calls in the end"
+    assert result.message, "no message"
+    assert (result.status == "finished") <= (steps == options["steps"]), "finished too early"
+    assert (result.status == "diverged") <= ("NaN or infinite" in result.message), "diverged without a word"
+    assert (result.status == "stopped") <= ("after" in result.message), "stopped without a reason"
+    assert result.status != "interrupted", "interrupted by nobody"
+    if result.metrics:
+        measured = result.metrics["step"]
+        assert measured[0] == 0, "no measurement at the start"
+        assert measured[-1] == steps, "no measurement at the end"
+        assert (np.diff(measured) > 0).all(), "measured twice"
+
+
+def check_again(rng: Any, notes: dict[str, Any], result: Any, solve: Callable[..., Any]) -> None:
+    """The same call gives the same bits; going on is the same as having gone on; a file holds all of it."""
+    # Rules are asked between stretches, whose lengths follow the clock.
+    timed = "MaxSeconds" in str(notes["stop"]) or "Below" in str(notes["stop"])
+    if not timed:
+        notes["again"] = True
+        same(solve(checkpoint=None), result)
+        same(solve(), result)  # from its last checkpoint, if it keeps any
+    if result.status == "finished" and result.state is not None:
+        notes["resumed"] = True
+        half = solve(checkpoint=None, steps=result.steps // 2, stop=())
+        if half.status == "finished":
+            same(solve(checkpoint=None, resume=half, stop=()), result)
+    with tempfile.TemporaryDirectory() as folder:
+        path = result.save(pathlib.Path(folder) / "result.npz")
+        same(ub.Result.load(path), result)
+        content = path.read_bytes()
+        place = int(rng.integers(len(content)))
+        path.write_bytes(content[:place])
+        refusal = ""
+        try:
+            ub.Result.load(path)
+        except ValueError as error:
+            refusal = str(error)
+        assert "damaged" in refusal, "a truncated result was read"
+
+
+def same(one: Any, other: Any) -> None:
+    """Bit by bit, the clock apart."""
+    assert one.status == other.status, (one.status, other.status)
+    for a, b in zip(jax.tree.leaves((one.x, one.y)), jax.tree.leaves((other.x, other.y)), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), "other bits"
+    for name, column in other.history.items():
+        assert name == "seconds" or np.array_equal(one.history[name], column, equal_nan=name == "direction_norm"), name
+
+
+CALLS = {
+    "hypergradient": lambda problem, x, y, method, key: ub.hypergradient(problem, x, y, method, key)[1].residual,
+    "lower_solution": lambda problem, x, y, method, key: ub.lower_solution(problem, x, y),
+    "argmin": lambda problem, x, y, method, key: ub.argmin(problem)(x, y),
+    "differentiable_in_z": lambda problem, x, y, method, key: ub.differentiable_in_z(problem, x, y),
+}
+
+
+@dataclasses.dataclass
+class Points:
+    """A function of a problem at a point."""
+
+    kind: str
+    call: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.call} of {self.kind}"
+
+    def __call__(self, rng: Any, notes: dict[str, Any], folder: pathlib.Path) -> str:
+        setting = draws.PROBLEMS[self.kind](rng, notes, "float64", 2, False)
+        method = draws.pick(rng, notes, "method", [draws.other_numbers(rng, notes, ub.CG())], [ub.CG, "cg", 3])
+        key = draws.pick(rng, notes, "key", [jax.random.key(3)], [0, "seed", np.ones(2)])
+        x, y = draws.start(rng, notes, setting, "float64")
+        jax.block_until_ready(CALLS[self.call](setting.problem, x, y, method, key))
+        return "result"
+
+
+@dataclasses.dataclass
+class Compared:
+    """`compare`, or `tune`, of one solver with two lanes."""
+
+    solver: str
+    kind: str
+    tuned: bool
+
+    @property
+    def name(self) -> str:
+        return f"{'tune' if self.tuned else 'compare'} {self.solver} on {self.kind}"
+
+    def __call__(self, rng: Any, notes: dict[str, Any], folder: pathlib.Path) -> str:
+        setting = draws.PROBLEMS[self.kind](rng, notes, "float64", 2, False)
+        solver = draws.other_numbers(
+            rng, notes, ub.SOLVERS[self.solver](*(0.1,) if self.solver == "UniBiO" else (0.1, 0.1))
+        )
+        x, y = draws.start(rng, notes, setting, "float64")
+        length: dict[str, Any] = draws.pick(rng, notes, "length", [{"steps": 3}, {"max_calls": 500}], draws.BAD_LENGTHS)
+        seeds = draws.pick(
+            rng, notes, "seeds", [[0, 1], (5, 2**32 - 1)], [[], [-1, 0], [0, 0], [0.5, 1], 3, ["a", "b"]]
+        )
+        more = {"measurements": draws.pick(rng, notes, "measurements", [1, 2, 10**6], [0, -1, 1.5, True])}
+        if self.tuned:
+            grid = draws.pick(rng, notes, "grid", [{"step_size": [0.1]}], draws.BAD_GRIDS)
+            ub.tune(setting.problem, solver, x, y, seeds=seeds, grid=grid, **length, **more)
+            return "result"
+        found = ub.compare(setting.problem, {"a": solver}, x, y, seeds=seeds, **length, **more)
+        found.save(folder / "saved")
+        again = ub.Comparison.load(folder / "saved")
+        assert (again.table["calls"] == found.table["calls"]).all(), "other calls in the file"
+        return "result"
+
+
+class Plain:
+    """What compiles nothing: constants and schedules of the theory, data, settings."""
+
+    name = "constructors and theory"
+
+    def __call__(self, rng: Any, notes: dict[str, Any], folder: pathlib.Path) -> str:
+        makers = draws.PLAIN
+        name = sorted(makers)[int(rng.integers(len(makers)))]
+        notes["call"] = name
+        makers[name](rng, notes)
+        return "result"

@@ -1,0 +1,254 @@
+"""Malformed command lines and files, made from the real commands."""
+
+import json
+import pathlib
+import shutil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NAMES = ["", " ", "nonsense", "ünïcødé", "🦊", "../x", "-", "--", "a" * 5000, "\udcff", "UNIBIO", "noise\n", "%s",
+         "[red]x[/]"]  # fmt: skip
+NUMBERS = ["", "nan", "inf", "-inf", "1e400", "-1", "0", "abc", "1,2", "١٢", "1e-400", "0x10", "99999999999999999999",
+           "1_0", "½", "--", " 3", "1e300", "1e-300", "-0.0", "2.5", "True"]  # fmt: skip
+SMALL = ["", "nan", "-1", "0", "abc", "1e3", "2.5", "½", "--", "inf", "-99999999999999999999"]  # none is a long run
+SETS = ["hidden", "hidden=", "=3", "hidden=abc", "hidden=1.5", "nope=1", "p=1", "p=", "p=nan", "p=3,x", "noise=2",
+        "noise=-1", "noise=nan", "epochs=0", "epochs=-3", "train=0", "train=-5", "curve=0", "curve=1.5", "seeds=0",
+        "data=", "data=nowhere", "data=../foreign", "seed=3", "test=-1", "validation=x", "tuning=0", "p=inf", "noise=",
+        "hidden=0"]  # fmt: skip
+CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1.0, "C": 1.0, "L0": 3.0, "L1": 3.0, "l_g1": 1.0, "l_g2": 1.0, "l_f0": 1.0,
+             "l_f1": 4.0, "delta_phi": 1.7, "sigma_f": 1.0, "sigma_g1": 1.0}  # fmt: skip
+VALUES = [None, "4", -1, 0, 1e308, 1e-308, 1e999, True, [4], {"a": 1}, 10**400, "", 1e-320]
+
+
+class Case(NamedTuple):
+    """A command line, the paths it may write, and what was done to a file for it."""
+
+    argv: list[str]
+    outputs: list[pathlib.Path]
+    damage: str = ""
+
+
+def case(rng: Any, folder: pathlib.Path) -> Case:
+    """A random one; files it needs are made in `folder`, which has out/ (of an earlier `reproduce schedules`)."""
+    makers = [(theory, 6), (constants, 5), (compare, 5), (names, 4), (settings, 4), (outputs, 4), (damaged, 8),
+              (sentences, 5), (vectors, 4), (others, 4)]  # fmt: skip
+    weights = np.asarray([weight for _, weight in makers], float)
+    maker = makers[int(rng.choice(len(makers), p=weights / weights.sum()))][0]
+    return maker(rng, folder)
+
+
+def any_of(rng: Any, choices: Any) -> Any:
+    """One of them."""
+    return choices[int(rng.integers(len(choices)))]
+
+
+def theory(rng: Any, folder: pathlib.Path) -> Case:
+    """Numbers and figures that cannot be."""
+    words = ["theory", *([any_of(rng, ["example1", "example3", "example4", *NAMES])] if rng.random() < 0.4 else [])]
+    for name in rng.permutation(["--p", "--dim", "--epsilon", "--delta", "--noise"])[: int(rng.integers(1, 4))]:
+        words += [str(name), any_of(rng, [*NUMBERS, "3", "0.1"])]
+    plots = [
+        "x.svg",
+        "x.gif",
+        "",
+        ".",
+        "nowhere/x.svg",
+        "../foreign",
+        "../foreign/precious.txt/x.svg",
+        "a" * 300 + ".svg",
+        "\udcff.png",
+    ]
+    where = any_of(rng, plots)
+    words += ["--plot", where] if rng.random() < 0.2 else []
+    return Case(words, [folder / "cwd" / where] if where.endswith("g") and len(where) < 20 else [])
+
+
+def constants(rng: Any, folder: pathlib.Path) -> Case:
+    """`theory --constants FILE`: values, structure or bytes of the file are wrong."""
+    path = folder / "foreign" / "constants.json"
+    values: Any = dict(CONSTANTS)
+    for _ in range(int(rng.integers(1, 3))):
+        name = any_of(rng, [*values, "nope", "m"])
+        if rng.random() < 0.25:
+            values.pop(name, None)
+        else:
+            values[name] = any_of(rng, VALUES)
+    text = any_of(
+        rng, [json.dumps(values)] * 5 + ["", "[]", "null", "3", "[" * 100_000, '{"p": NaN}', "{" * 9, '"' * 3, "{}"]
+    )
+    content = mutated(rng, text.encode()) if rng.random() < 0.3 else text.encode()
+    path.write_bytes(content)
+    target = any_of(rng, [str(path)] * 12 + ["", ".", "nowhere.json", "/dev/null", str(path / "x")])
+    return Case(
+        ["theory", "--constants", target, *([] if rng.random() < 0.8 else ["--p", "3"])], [], repr(content[:400])
+    )
+
+
+def compare(rng: Any, folder: pathlib.Path) -> Case:
+    """Small comparisons with one or two things wrong."""
+    options = {"--problem": "example3", "--steps": "2", "--seeds": "1", "--upper": "0.1", "--lower": "0.1"}
+    solvers = ["SOBA"] if rng.random() < 0.7 else [any_of(rng, [*NAMES, "soba", "UniBi"])]
+    for name in rng.permutation([*options, "--p", "--calls"])[: int(rng.integers(1, 3))]:
+        wrong = {
+            "--problem": [*NAMES, "quadratik"],
+            "--steps": SMALL,
+            "--calls": SMALL,
+            "--seeds": [*SMALL, "99999999999"],
+        }
+        options[str(name)] = any_of(rng, wrong.get(str(name), NUMBERS))
+    words = ["compare", *solvers, *(word for pair in options.items() for word in pair)]
+    out = folder / "cwd" / "compared"
+    return Case([*words, *(["--out", "compared"] if rng.random() < 0.15 else [])], [out])
+
+
+def names(rng: Any, folder: pathlib.Path) -> Case:
+    """Experiments that are none, or numbers that are none."""
+    options = {"--seeds": SMALL, "--seed": [*SMALL, "99999999999999"], "--jobs": SMALL, "--out": [""]}
+    words = ["reproduce", any_of(rng, ["schedules", "schedules", *NAMES])]
+    words += ["--out", "made"] if rng.random() < 0.5 else ["--out=../out"]
+    for name in rng.permutation([*options])[:1]:
+        words += [str(name), any_of(rng, options[str(name)])]
+    return Case(words, [folder / "cwd" / "made", folder / "out"])
+
+
+def settings(rng: Any, folder: pathlib.Path) -> Case:
+    """`--set` that cannot be."""
+    experiment = any_of(rng, ["hypercleaning"] * 4 + ["schedules"])
+    chosen = [any_of(rng, SETS) for _ in range(int(rng.integers(1, 3)))]
+    # Whatever else is drawn, the last one is refused, so that hours of work never begin.
+    last = any_of(rng, ["test=0", "noise=1.5", "p=0", "hidden=-1"])
+    words = [word for setting in [*chosen, last] for word in ("--set", setting)]
+    return Case(["reproduce", experiment, *words, "--seeds", "1", "--out", "made"], [folder / "cwd" / "made"])
+
+
+def outputs(rng: Any, folder: pathlib.Path) -> Case:
+    """Folders that are files, somebody else's, not to be made, or links to such."""
+    (folder / "cwd" / "link").symlink_to(folder / "foreign")
+    (folder / "foreign" / "forged").mkdir()
+    marker = any_of(rng, ["", "{}", '{"made_by": "unibio reproduce", "format": 9}', "[1]", "[" * 100_000, "\0"])
+    (folder / "foreign" / "forged" / "unibio.json").write_text(marker)
+    places = ["../foreign", "../foreign/precious.txt", "../foreign/precious.txt/x", "link", "../foreign/forged", ".",
+              "/dev/null", "/proc/nothing", "a" * 300, "", "\udcff/x" * 200, "/dev/null/x"]  # fmt: skip
+    command = any_of(
+        rng,
+        [["reproduce", "schedules"], ["reproduce", "--replot"], ["compare", "SOBA", "--steps", "1", "--seeds", "1"]],
+    )
+    return Case([*command, "--out", any_of(rng, places)], [folder / "cwd" / "\udcff"], marker[:60])
+
+
+def mutated(rng: Any, content: bytes) -> bytes:
+    """Truncated, flipped, emptied, extended or repeated."""
+    place = int(rng.integers(max(1, len(content))))
+    flipped = (
+        content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
+        if content
+        else b"x"
+    )
+    return any_of(
+        rng, [content[:place], flipped, flipped, b"", content + b"\xff\0", content * 2, b"\xff\xfe" + content]
+    )
+
+
+def damaged(rng: Any, folder: pathlib.Path) -> Case:
+    """A folder of results with a damaged, lost, replaced or forged file, drawn again or gone on with."""
+    path = any_of(rng, sorted(path for path in (folder / "out").rglob("*") if path.is_file()))
+    kind = any_of(rng, ["mutate"] * 4 + ["lose", "folder", "forge", "forge", "forge"])
+    if kind == "forge" and path.suffix == ".json":
+        value = json.loads(path.read_text())
+        key = any_of(rng, [*value, "nope"])
+        value[key] = any_of(rng, [None, [], {}, "x", 3, {"seeds": None}, {"../x": "y"}, {"jax": 3}])
+        path.write_text(json.dumps(value if rng.random() < 0.8 else any_of(rng, [[], None, 3, "x"])))
+    elif kind == "lose" or kind == "folder":
+        path.unlink()
+        if kind == "folder":
+            path.mkdir()
+    else:
+        path.write_bytes(mutated(rng, path.read_bytes()))
+    words = any_of(rng, [["reproduce", "--replot"], ["reproduce", "--replot"], ["reproduce", "schedules"]])
+    return Case([*words, "--out", "../out"], [folder / "out"], f"{kind} {path.name}: {_beginning(path)}")
+
+
+def _beginning(path: pathlib.Path) -> str:
+    return repr(path.read_bytes()[:500]) if path.is_file() else "no file"
+
+
+def _snli(folder: pathlib.Path, rows: int) -> pathlib.Path:
+    """A small data folder in the official layout, with vectors for some of its words."""
+    data = folder / "foreign" / "data"
+    (data / "snli").mkdir(parents=True)
+    (data / "vectors").mkdir()
+    line = json.dumps({"gold_label": "neutral", "sentence1": "a man runs", "sentence2": "nobody sleeps"})
+    for split in ("train", "dev", "test"):
+        (data / "snli" / f"snli_1.0_{split}.jsonl").write_text(f"{line}\n" * rows)
+    return data
+
+
+def sentences(rng: Any, folder: pathlib.Path) -> Case:
+    """Damaged SNLI files, for `reproduce` (with too few pairs, whatever the damage) and for `data`."""
+    data = _snli(folder, 5)
+    path = any_of(rng, sorted((data / "snli").iterdir()))
+    if rng.random() < 0.3:  # another layout, incomplete
+        path.unlink()
+        for name in ("s1", "s2", "labels"):
+            (data / "snli" / f"{name}.{path.name[9:-6]}").write_bytes(
+                any_of(rng, [b"", b"a\nb\n", b"\xff\n", b"neutral\n"])
+            )
+    else:
+        odd = [
+            b'{"gold_label": 3}',
+            b"[]",
+            b'{"gold_label": null, "sentence1": "a", "sentence2": "b"}',
+            b"null",
+            b"[" * 100_000,
+        ]
+        odd += [
+            b'{"gold_label": "neutral", "sentence1": 3, "sentence2": []}',
+            b'{"gold_label": [], "sentence1": "a", "sentence2": "b"}',
+        ]
+        path.write_bytes(any_of(rng, odd) + b"\n" if rng.random() < 0.6 else mutated(rng, path.read_bytes()))
+    if rng.random() < 0.4:
+        return Case(["data", "snli", "--out", str(data / "snli")], [data / "snli"], f"{path.name}: {_beginning(path)}")
+    words = ["--set", f"data={data}", "--set", "train=1000000", "--seeds", "1", "--out", "made"]
+    return Case(["reproduce", "hypercleaning", *words], [folder / "cwd" / "made"], f"{path.name}: {_beginning(path)}")
+
+
+def vectors(rng: Any, folder: pathlib.Path) -> Case:
+    """Word vectors that cannot be read."""
+    data = _snli(folder, 5)
+    text, npz = data / "vectors" / "glove.6B.50d.txt", data / "vectors" / "glove_6b_50d.npz"
+    kind = int(rng.integers(6))
+    if kind < 3:
+        text.write_bytes([b"man 0.1 0.2\nruns 0.1\n", b"man x y\n", b"\xff\xfe 0.1 0.2\n"][kind])
+    elif kind == 3:
+        with npz.open("wb") as file:
+            np.savez(file, words=np.asarray(["man", "runs"]), vectors=np.ones((2, 3)))
+        content = npz.read_bytes()
+        place = int(rng.integers(len(content)))
+        npz.write_bytes(any_of(rng, [content[:place], b"", content[:60] + b"\0" * 80 + content[140:]]))
+    elif kind == 4:
+        arrays: Any = {"words": np.asarray(["man"]), "vectors": np.ones((2, 3))}
+        arrays |= any_of(rng, [{"words": np.ones(2)[:1]}, {"vectors": np.asarray([["a"]])}, {"vectors": np.ones(1)}])
+        with npz.open("wb") as file:
+            np.savez(file, **arrays)
+    else:
+        shutil.rmtree(data / "vectors")
+    sizes = [f"{name}=2" for name in ("train", "validation", "tuning", "test")]
+    words = [word for setting in (f"data={data}", *sizes) for word in ("--set", setting)]
+    case_ = ["reproduce", "hypercleaning", *words, "--seeds", "1", "--jobs", "1", "--out", "made"]
+    return Case(case_, [folder / "cwd" / "made"], f"vectors {kind}")
+
+
+def others(rng: Any, folder: pathlib.Path) -> Case:
+    """Commands, options and arguments that there are not."""
+    name = any_of(rng, NAMES)
+    lines: list[list[str]] = [
+        [], ["--version"], ["nonsense"], ["list", "x"], ["list", "--all"], ["data"], ["data", name], ["compare"],
+        ["data", "snli", "--out", "../foreign/precious.txt"], ["data", "snli", "--out", "made"], ["verify", "--claim"],
+        ["verify", "--claim", name], ["verify", "--markdown", "--claim", "modulus"], ["verify", "--json", "x"],
+        ["theory", "--constants"], ["theory", "a", "b"], ["reproduce", "--out"], ["theory", "--p", "3", "--p"],
+        ["reproduce", "--replot", "--out", "nowhere"], ["compare", "SOBA", "--steps", "1", "--calls", "1"],
+        ["compare", "SOBA", "SOBA", "--tune", "--steps", "0"], [name, any_of(rng, NAMES)], ["theory", f"--{name}"],
+        ["reproduce", "schedules", "--full", "--replot", "--out", "../foreign"], ["theory", "--help", "x"],
+    ]  # fmt: skip
+    return Case(any_of(rng, lines), [folder / "cwd" / "made"])
