@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
     from unibio.comparison import Comparison
     from unibio.experiments.tables import Rows
     from unibio.problems import Setting
@@ -28,25 +30,33 @@ def compare(
     lower: Annotated[float, typer.Option(help="Lower step size.")] = 0.1,
     tune: Annotated[bool, typer.Option("--tune", help="Choose both from 25 pairs, on other seeds.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.csv, .svg, .png.")] = None,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Seeds over all devices of all processes (SLURM, MPI, Kubernetes).")
+    ] = False,
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
     from unibio.comparison import compare as run
     from unibio.experiments import plot
     from unibio.experiments.study import set_up_jax
     from unibio.experiments.tables import claim
+    from unibio.run.distributed import is_leader
 
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
     set_up_jax()
+    mesh = joined() if distributed else None
     setting = named_problem(problem, p)
     chosen = {name: named_solver(name, upper, lower) for name in solvers}
     if out is not None:
         plot.style()  # without matplotlib, say so before computing
-        claim(out, MADE_BY)
-    length = {"steps": steps if steps or calls else 200, "max_calls": calls}
+        if is_leader():
+            claim(out, MADE_BY)
+    length = {"steps": steps if steps or calls else 200, "max_calls": calls, "mesh": mesh}
     if tune:
         chosen = {name: _tuned(setting, solver, seeds, length) for name, solver in chosen.items()}
     found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)  # type: ignore[arg-type]
+    if not is_leader():
+        return
     _print(found, chosen)
     if out is not None:
         found.save(out)
@@ -54,6 +64,14 @@ def compare(
         for kind in ("svg", "png"):
             plot.save(drawn, out / f"comparison.{kind}")
         print(f"written: {out}")
+
+
+def joined() -> "Mesh":
+    """All devices of all processes."""
+    from unibio.run import distributed
+
+    distributed.initialise()
+    return distributed.mesh()
 
 
 def named_problem(name: str, p: float | None) -> "Setting":

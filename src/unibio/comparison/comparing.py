@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
@@ -100,6 +101,7 @@ def compare(
     max_calls: int | None = None,
     metrics: Metric | Sequence[Metric] = Truth(),
     measurements: int = 50,
+    mesh: Mesh | None = None,
 ) -> Comparison:
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
 
@@ -107,6 +109,7 @@ def compare(
         steps: how many, for all or by name; or
         max_calls: run each until its seeds have shown this many samples to the oracles, on average.
         metrics: what to measure at the start and then `measurements` times.
+        mesh: spread the seeds over its devices; every process of a run with several must call this.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -134,6 +137,7 @@ def compare(
             metrics=metrics,
             measurements=measurements,
             title=name,
+            mesh=mesh,
         )
         compiling[name] = ensemble.compile_seconds
         measured = next(iter(ensemble.table.values())).shape[1]

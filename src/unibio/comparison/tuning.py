@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from unibio.comparison.criteria import Criterion, Final
 from unibio.core import checks
@@ -52,6 +53,7 @@ def tune(
     metrics: Metric | Sequence[Metric] = Truth(),
     measurements: int = 20,
     lanes: int = 256,
+    mesh: Mesh | None = None,
 ) -> Tuned:
     """Tries every combination of `grid` with every seed and keeps the one with the smallest score.
 
@@ -59,7 +61,7 @@ def tune(
         grid: values by field, dotted where it lies deeper: {"step_size": […], "lower.step_size": […]}. By default both
             step sizes over 0.01 … 1, 25 settings for every solver.
         criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
-        steps, max_calls: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
+        steps, max_calls, mesh: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
     """
     seeds = as_seeds(seeds)
     check_solver(solver, jnp.dtype(float))
@@ -89,6 +91,7 @@ def tune(
             metrics=metrics,
             measurements=measurements,
             title=f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},",
+            mesh=mesh,
         )
         for i in range(len(group)):
             rows = slice(i * len(seeds), (i + 1) * len(seeds))
