@@ -10,9 +10,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 from run import two_processes as runs
 
+import unibio as ub
 from unibio import distributed
+from unibio.core.sharded import Sharded
+from unibio.run import fingerprints, placement
 
 SCRIPT = Path(runs.__file__)
 
@@ -98,7 +102,48 @@ def test_the_run_goes_on_with_one_process_and_again_with_two(two, saba):
     assert part.steps == 70
     ends, _ = launch("resume", folder)
     assert [code for code, _ in ends] == [0, 0], ends
+    table = runs.compared()
     for process in range(2):
         assert_close(dict(np.load(folder / f"resumed{process}.npz")), saba)
+        assert_close(dict(np.load(folder / f"compared{process}.npz")), table)
     with pytest.raises(ValueError, match="belongs to another run: key"):
         runs.solve(problem, runs.SOLVERS["SABA"], x, y, folder / "checkpoints", key=jax.random.key(1))
+
+
+def test_what_does_not_fit_on_a_mesh_is_refused():
+    """Two devices on paper: the refusals look at numbers only."""
+    mesh = jax.sharding.AbstractMesh((2, 1), ("samples", "parameters"))
+    with pytest.raises(ValueError, match="7 samples cannot be cut evenly over 2 devices: use 6 of them, or 1 device"):
+        distributed.rows_of_this_process(7, mesh)
+    with pytest.raises(ValueError, match="3 samples in a batch cannot be cut evenly over 2 devices: use 2 of them"):
+        Sharded(ub.Dataset(np.zeros(8), batch_size=3), mesh)
+    with pytest.raises(ValueError, match="this process has to give the samples 0 to 7, 8 rows; got an array of shape"):
+        distributed.from_local(np.zeros(7), 8, distributed.mesh())
+    with pytest.raises(ValueError, match="parameters=2 does not divide the number of devices, 1"):
+        distributed.mesh(parameters=2)
+
+
+def test_half_an_address_is_refused(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    with pytest.raises(ValueError, match="give all of coordinator_address"):
+        distributed.initialise()
+
+
+def test_checksums_know_every_entry_and_its_place():
+    array = jax.random.normal(jax.random.key(0), (5, 3))
+    sums = np.asarray(fingerprints._checksums(array))
+    for other in (array.at[4, 2].multiply(1 + 1e-15), array[::-1], array.at[0, 0].multiply(-1), array.T.reshape(5, 3)):
+        assert np.any(np.asarray(fingerprints._checksums(other)) != sums)
+    for dtype in (np.int8, np.int32, np.int64, np.float32, bool):
+        assert fingerprints._checksums(array.astype(dtype)).dtype == np.uint32
+
+
+def test_a_rule_places_the_parameters():
+    """On one device nothing moves, but state and result lie where the rule says."""
+    mesh = distributed.mesh()
+    _, x, y = distributed.shard(*runs.regression(), mesh, lambda path, shape: PartitionSpec("parameters"))
+    assert y.sharding.spec == PartitionSpec("parameters")
+    state = placement.placed(runs.SOLVERS["SABA"], x, y).shardings({"x": x, "y": y, "table": np.zeros((9, runs.D))})
+    specs = {name: sharding.spec for name, sharding in state.items()}
+    wanted = {"x": ("samples",), "y": ("parameters",), "table": (None, "parameters")}
+    assert specs == {name: PartitionSpec(*spec) for name, spec in wanted.items()}

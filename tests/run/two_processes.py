@@ -1,7 +1,7 @@
 """Run by test_distributed.py, once for each process, and imported by it for the same runs on one.
 
     python two_processes.py trajectories FOLDER     every run of 100 steps; then one in which the last process dies
-    python two_processes.py resume FOLDER           that run to its end
+    python two_processes.py resume FOLDER           that run to its end, and a comparison
 
 JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say which process this is.
 """
@@ -111,6 +111,20 @@ def resume(folder):
     problem, x, y = on_mesh()["regression"]
     result = solve(problem, SOLVERS["SABA"], x, y, folder / "checkpoints")
     np.savez(folder / f"resumed{jax.process_index()}.npz", **columns(result))
+    np.savez(folder / f"compared{jax.process_index()}.npz", **compared(distributed.mesh()))
+
+
+def compared(mesh=None):
+    """A table of three seeds, which two devices cannot share evenly."""
+    problem, x, y = regression()
+    table = ub.compare(
+        problem, {"SOBA": ub.SOBA(0.1, 0.002)}, x, y, seeds=range(3), steps=6, metrics=norm, measurements=2, mesh=mesh
+    ).table
+    return {name: values for name, values in table.items() if name not in ("solver", "seconds")}
+
+
+def norm(problem, state):
+    return {"norm": jnp.sum(state.x**2)}
 
 
 if __name__ == "__main__":
