@@ -1,6 +1,7 @@
 """Runs on a mesh: two processes on this machine against one, the death of one of them, and other numbers of devices."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -147,3 +148,14 @@ def test_a_rule_places_the_parameters():
     specs = {name: sharding.spec for name, sharding in state.items()}
     wanted = {"x": ("samples",), "y": ("parameters",), "table": (None, "parameters")}
     assert specs == {name: PartitionSpec(*spec) for name, spec in wanted.items()}
+
+
+def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
+    problem, x, y = distributed.shard(*runs.regression(), distributed.mesh())
+    arguments = (problem, runs.SOLVERS["StocBiO"], x, y, tmp_path)
+    runs.solve(*arguments, steps=40)
+    shutil.rmtree(tmp_path / "step-000000000040.state")
+    with pytest.raises(ValueError, match=r"state is damaged .* Delete the file step-0+40\.checkpoint beside it"):
+        runs.solve(*arguments, steps=60)
+    (tmp_path / "step-000000000040.checkpoint").unlink()
+    assert_close(runs.columns(runs.solve(*arguments)), runs.columns(runs.solve(*arguments[:-1])))

@@ -37,8 +37,8 @@ class MeshKeeper(Keeper):
         if is_leader():
             super().keep(dataclasses.replace(result, state=()))
             kept = {path.stem for path in self.files.files()}
-            for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}"):
-                if folder.stem not in kept:
+            for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
+                if folder.name.split(".")[0] not in kept:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def resumed(self, wanted: PyTree) -> Result | None:
@@ -48,8 +48,15 @@ class MeshKeeper(Keeper):
         shapes = jax.tree.leaves(jax.eval_shape(_plain_leaves, wanted))
         places = jax.tree.leaves(self.solver.shardings(wanted))
         like = [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=p) for s, p in zip(shapes, places, strict=True)]
-        with self.orbax.StandardCheckpointer() as reader:
-            state = reader.restore(self._folder(facts["steps"]), like)
+        folder = self._folder(facts["steps"])
+        try:
+            with self.orbax.StandardCheckpointer() as reader:
+                state = reader.restore(folder, like)
+        except (ValueError, OSError, KeyError) as error:
+            raise ValueError(
+                f"{folder} is damaged ({error}). Delete the file {folder.stem}.checkpoint beside it, and the run "
+                "goes on from the one before."
+            ) from error
         return self.result_of(facts, arrays | {"state": state}, wanted)
 
     def _folder(self, step: int) -> Path:
