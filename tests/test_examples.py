@@ -8,12 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def run(name, tmp_path):
+def run(name, tmp_path, draws=True):
     figure = tmp_path / "figure.png"
     script = str(ROOT / "examples" / f"{name}.py")
     out = subprocess.run([sys.executable, script, str(figure)], capture_output=True, text=True, timeout=300)
     assert out.returncode == 0, out.stderr
-    assert figure.stat().st_size > 10_000
+    assert not draws or figure.stat().st_size > 10_000
     return out.stdout
 
 
@@ -41,6 +41,14 @@ def test_compare_algorithms(tmp_path):
     assert at_4.count("never") == 0
     assert at_12.count("never") == 3
     assert not re.search(r"UniBiO\s+never", at_12)
+
+
+def test_many_processes(tmp_path):
+    """On one process; it is given a folder for its checkpoints."""
+    out = run("many_processes", tmp_path, draws=False)
+    wrong, right = (float(number) for number in re.search(r"labels ([\d.]+), of right ones ([\d.]+)", out).groups())
+    assert wrong < right - 0.2
+    assert (tmp_path / "figure.png" / "step-000000000200.state").is_dir()
 
 
 def test_the_readme_example():

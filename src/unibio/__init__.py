@@ -29,7 +29,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
-from unibio.run import logs
+from unibio.run import distributed, logs
 from unibio.run.checkpoints import Checkpoints
 from unibio.run.loop import solve
 from unibio.run.metrics import Accuracy, LowerResidual, Truth
@@ -96,6 +96,7 @@ __all__ = [
     "argmin",
     "compare",
     "differentiable_in_z",
+    "distributed",
     "hypergradient",
     "logs",
     "lower_solution",

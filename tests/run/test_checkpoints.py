@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import unibio as ub
-from unibio.run import checkpoints
+from unibio.run import checkpoints, fingerprints
 from unibio.run.checkpoints import decode, encode
 
 KEY = jax.random.key(3)
@@ -177,9 +177,9 @@ def test_fingerprints_look_into_closures():
     """Two optimisers that differ only in a number they closed over; the same one made twice is the same."""
     with jax.numpy_dtype_promotion("standard"):
         made = [ub.UniBiO(0.1, optimiser=optax.adam(rate)) for rate in (1e-3, 1e-2, 1e-3)]
-    described = [checkpoints._described(solver) for solver in made]
+    described = [fingerprints._described(solver) for solver in made]
     assert described[0] == described[2] != described[1]
-    lower = [checkpoints._described(ub.UniBiO(0.1, lower=kind(3, 0.1))) for kind in (ub.SGD, ub.SGD, Edited)]
+    lower = [fingerprints._described(ub.UniBiO(0.1, lower=kind(3, 0.1))) for kind in (ub.SGD, ub.SGD, Edited)]
     assert lower[0] == lower[1] != lower[2]
 
 

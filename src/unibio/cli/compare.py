@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
     from unibio.comparison import Comparison
     from unibio.experiments.tables import Rows
     from unibio.problems import Setting
@@ -30,30 +32,40 @@ def compare(
     tune: Annotated[bool, typer.Option("--tune", help="Choose both from 25 pairs, on other seeds.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.csv, .svg, .png.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from what a stopped run left in --out.")] = False,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Seeds over all devices of all processes (SLURM, MPI, Kubernetes).")
+    ] = False,
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
     from unibio.comparison import compare as run
     from unibio.experiments import plot
     from unibio.experiments.study import set_up_jax
     from unibio.experiments.tables import claim
+    from unibio.run.distributed import is_leader
 
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
     if resume and out is None:
         raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
     set_up_jax()
+    mesh = joined() if distributed else None
     setting = named_problem(problem, p)
     chosen = {name: named_solver(name, upper, lower) for name in solvers}
     if out is not None:
         plot.style()  # without matplotlib, say so before computing
-        claim(out, MADE_BY)
+        if is_leader():
+            claim(out, MADE_BY)
     pieces = None if out is None else out / ".pieces"  # solvers that are finished, until all are
-    if pieces is not None and not resume:
+    if pieces is not None and not resume and is_leader():
         shutil.rmtree(pieces, ignore_errors=True)
-    length: dict[str, Any] = {"steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces}
+    length: dict[str, Any] = {
+        "steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces, "mesh": mesh,
+    }  # fmt: skip
     if tune:
         chosen = {name: _tuned(setting, solver, seeds, length) for name, solver in chosen.items()}
     found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
+    if not is_leader():
+        return
     _print(found, chosen)
     if out is not None and pieces is not None:
         found.save(out)
@@ -62,6 +74,14 @@ def compare(
         for kind in ("svg", "png"):
             plot.save(drawn, out / f"comparison.{kind}")
         print(f"written: {out}")
+
+
+def joined() -> "Mesh":
+    """All devices of all processes."""
+    from unibio.run import distributed
+
+    distributed.initialise()
+    return distributed.mesh()
 
 
 def named_problem(name: str, p: float | None) -> "Setting":

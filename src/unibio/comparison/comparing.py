@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from unibio.comparison.store import Store
 from unibio.core.problem import Problem
@@ -102,6 +103,7 @@ def compare(
     metrics: Metric | Sequence[Metric] = Truth(),
     measurements: int = 50,
     folder: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
 ) -> Comparison:
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
 
@@ -110,6 +112,7 @@ def compare(
         max_calls: run each until its seeds have shown this many samples to the oracles, on average.
         metrics: what to measure at the start and then `measurements` times.
         folder: where each solver's finished runs are kept; the same call continues after a stop.
+        mesh: spread the seeds over its devices; every process of a run with several must call this.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -132,7 +135,9 @@ def compare(
             "max_calls": max_calls,
             "measurements": measurements,
         }
-        found, compiling[name] = store.ensemble(problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length)
+        found, compiling[name] = store.ensemble(
+            problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
+        )
         measured = next(iter(found.values())).shape[1]
         labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
         pieces.append(labels | {column: values.reshape(-1) for column, values in found.items()})

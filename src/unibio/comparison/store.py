@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from unibio.core import tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.tree import PyTree
-from unibio.run.checkpoints import Facts, decode, encode, fingerprint
+from unibio.run.checkpoints import decode, encode
 from unibio.run.ensemble import run_ensemble
+from unibio.run.fingerprints import Facts, fingerprint
 from unibio.run.metrics import as_measure
+from unibio.run.processes import from_leader, is_leader
 from unibio.run.programs import check_solver
 from unibio.run.result import Table, write_file
 
@@ -31,7 +34,7 @@ class Store:
 
     def ensemble(
         self, problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array, metrics: Any, title: str,
-        length: dict[str, Any],
+        length: dict[str, Any], mesh: Mesh | None,
     ) -> tuple[Table, float]:  # fmt: skip
         """The table of `run_ensemble` with these arguments, kept or made now; and the seconds of its compilation."""
         found, path = None, None
@@ -40,11 +43,11 @@ class Store:
                 _facts(problem, solvers, x, y, keys, metrics) | length, sort_keys=True, default=int
             ).encode()
             path = self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}.piece"
-            found = _read(path)
+            found = _read(path, shared=mesh is not None and jax.process_count() > 1)
         if found is None:
-            made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, **length)
+            made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, mesh=mesh, **length)
             found = made.table, made.compile_seconds
-            if path is not None:
+            if path is not None and is_leader():
                 _write(path, *found)
         return found
 
@@ -56,13 +59,16 @@ def _facts(problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax
     return fingerprint(problem, everything, x, y, keys[0])
 
 
-def _read(path: Path) -> tuple[Table, float] | None:
-    """None if it is not there; one that is damaged is reported, and made anew."""
-    if not path.exists():
+def _read(path: Path, shared: bool) -> tuple[Table, float] | None:
+    """None if it is not there; one that is damaged is reported, and made anew. Processes that share the work must all
+    find it or none: they see what the first one sees."""
+    content = path.read_bytes() if path.exists() and (is_leader() or not shared) else b""
+    content = from_leader(content) if shared else content
+    if not content:
         return None
     try:
-        facts, arrays = decode(path.read_bytes())
-    except (ValueError, OSError) as error:
+        facts, arrays = decode(content)
+    except ValueError as error:
         warnings.warn(f"{path} is made anew: {error}", RuntimeWarning, stacklevel=5)
         return None
     return dict(zip(facts["columns"], arrays["table"], strict=True)), facts["compile_seconds"]

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from unibio.comparison.criteria import Criterion, Final
 from unibio.comparison.store import Store
@@ -55,6 +56,7 @@ def tune(
     measurements: int = 20,
     lanes: int = 256,
     folder: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
 ) -> Tuned:
     """Tries every combination of `grid` with every seed and keeps the one with the smallest score.
 
@@ -62,7 +64,7 @@ def tune(
         grid: values by field, dotted where it lies deeper: {"step_size": […], "lower.step_size": […]}. By default both
             step sizes over 0.01 … 1, 25 settings for every solver.
         criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
-        steps, max_calls: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
+        steps, max_calls, mesh: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
         folder: where each turn is kept when it is finished; the same call continues after a stop.
     """
     seeds = as_seeds(seeds)
@@ -86,7 +88,7 @@ def tune(
         padded = group + [group[-1]] * (min(together, len(candidates)) - len(group))  # one shape, one program
         each = [candidate for candidate in padded for _ in seeds]
         title = f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},"
-        found, _ = store.ensemble(problem, each, x0, y0, jnp.tile(keys, len(padded)), metrics, title, length)
+        found, _ = store.ensemble(problem, each, x0, y0, jnp.tile(keys, len(padded)), metrics, title, length, mesh)
         for i in range(len(group)):
             rows = slice(i * len(seeds), (i + 1) * len(seeds))
             tables.append({name: values[rows] for name, values in found.items()})

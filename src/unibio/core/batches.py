@@ -147,8 +147,17 @@ class Whole(eqx.Module):
         return self.dataset.n
 
     @property
+    def length(self) -> int:
+        """How many rows there are to walk through."""
+        return self.n
+
+    @property
     def in_one_chunk(self) -> bool:
-        return self.dataset.chunk_size >= self.n
+        return self.dataset.chunk_size >= self.length
+
+    def rows(self, start: jax.Array | int, count: int) -> Batch:
+        """`count` consecutive ones of them."""
+        return self.dataset.rows(start, count)
 
     def total(self, fn: Callable[[Batch, float], PyTree]) -> PyTree:
         """Σ over chunks of fn(chunk, weight), weight = chunk's share of the samples.
@@ -156,14 +165,14 @@ class Whole(eqx.Module):
         The weight goes into `fn`, ahead of any derivative: so XLA turns the gradient by a per-sample
         variable x[index] into one in-place scatter, where a product after it would cost O(n) a chunk.
         """
-        data, chunk = self.dataset, self.dataset.chunk_size
-        chunks, rest = divmod(data.n, chunk)
+        length, chunk = self.length, self.dataset.chunk_size
+        chunks, rest = divmod(length, chunk)
         if self.in_one_chunk:
-            return fn(data.rows(0, data.n), 1.0)
+            return fn(self.rows(0, length), 1.0)
 
         @jax.checkpoint
         def one(k: jax.Array) -> PyTree:
-            return fn(data.rows(k * chunk, chunk), chunk / data.n)
+            return fn(self.rows(k * chunk, chunk), chunk / length)
 
         def accumulate(total: PyTree, k: jax.Array) -> tuple[PyTree, None]:
             return tree.add(total, one(k)), None
@@ -172,7 +181,7 @@ class Whole(eqx.Module):
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         total, _ = jax.lax.scan(accumulate, zeros, jnp.arange(chunks, dtype=jnp.int32))
         if rest:
-            total = tree.add(total, fn(data.rows(chunks * chunk, rest), rest / data.n))
+            total = tree.add(total, fn(self.rows(chunks * chunk, rest), rest / length))
         return total
 
 

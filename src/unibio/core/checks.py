@@ -133,9 +133,15 @@ def _leaf(name: str, leaf: Any) -> jax.Array:
         )
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}); remove it or give it entries.")
-    if not is_traced(array) and not np.isfinite(np.asarray(array)).all():
+    if not is_traced(array) and not _all_finite(array):
         raise ValueError(f"{name} contains NaN or infinity; start from finite values.")
     return array
+
+
+def _all_finite(array: jax.Array) -> bool:
+    if len(array.sharding.device_set) > 1:  # looked at where it lies; another process may have a part of it
+        return bool(jnp.isfinite(array).all())
+    return bool(np.isfinite(np.asarray(array)).all())
 
 
 def variables(x: PyTree, y: PyTree) -> tuple[PyTree, PyTree]:

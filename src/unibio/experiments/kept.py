@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from unibio.run.checkpoints import jax_settings
+from unibio.run.fingerprints import jax_settings
 
 _DIGEST = 32  # bytes of SHA-256
 

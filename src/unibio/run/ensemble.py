@@ -7,12 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.sharded import SAMPLES
 from unibio.core.tree import PyTree
 from unibio.run.metrics import Measure, Metric, as_measure
+from unibio.run.processes import gathered
 from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
@@ -47,20 +50,31 @@ def run_ensemble(
     metrics: Metric | Sequence[Metric] = (),
     measurements: int = 50,
     title: str = "",
+    mesh: Mesh | None = None,
 ) -> Ensemble:
     """Lane i runs solvers[i], all of one structure, with keys[i], for `steps` steps or until the lanes have made
-    `max_calls` calls on average; measured at the start and then at `measurements` even distances of that."""
+    `max_calls` calls on average; measured at the start and then at `measurements` even distances of that. With a mesh
+    the lanes are spread over its devices, the last one repeated to fill them up; every process gets all of them."""
     if (steps is None) == (max_calls is None):
         raise ValueError("say how long to run: either steps=… or max_calls=…")
     checks.whole_number("max_calls" if steps is None else "steps", max_calls if steps is None else steps, low=1)
     goal = int(steps or max_calls or 0)
     checks.whole_number("measurements", measurements, low=1)
     problem, x0, y0 = prepare(problem, x0, y0)
-    solver = _stacked([check_solver(solver, tree.dtype(x0)) for solver in solvers])
+    lanes = len(solvers)
+    fill = 0 if mesh is None else -lanes % mesh.shape[SAMPLES]
+    solver = _stacked([check_solver(solver, tree.dtype(x0)) for solver in [*solvers, *[solvers[-1]] * fill]])
+    keys = jnp.concatenate([keys, *[keys[-1:]] * fill])
+    if mesh is not None:
+        spread = NamedSharding(mesh, PartitionSpec(SAMPLES))
+        solver, keys = jax.jit(lambda lanes: lanes, out_shardings=spread)((solver, keys))
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     (state, calls), seconds, compiling = run(initialise_many, solver, problem, x0, y0, keys)
-    totals = np.stack([np.asarray(each, np.int64) for each in calls], axis=1)
-    lanes = len(solvers)
+
+    def fetched(variable: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[:lanes], gathered(variable))
+
+    totals = np.stack([each.astype(np.int64) for each in fetched(calls)], axis=1)
     norm, finite = np.full(lanes, np.nan), np.ones(lanes, bool)
     rows: list[Table] = []
     step = 0
@@ -70,7 +84,7 @@ def run_ensemble(
         each = {name: totals[:, i] for i, name in enumerate(Calls._fields)}
         position = {"step": np.full(lanes, step), **each, "calls": totals.sum(axis=1)}
         clock = {"seconds": np.full(lanes, seconds / lanes), "direction_norm": norm, "finite": finite}
-        rows.append(position | clock | {name: np.asarray(value) for name, value in values.items()})
+        rows.append(position | clock | fetched(values))
         return compiling
 
     def progress() -> float:
@@ -89,7 +103,7 @@ def run_ensemble(
                 args = (solver, problem, state, keys, jnp.int32(step), jnp.int32(number))
                 (state, log), ran, compiled = run(advance_many, *args, capacity=_CAPACITY)
                 seconds, compiling, step = seconds + ran, compiling + compiled, step + number
-                log = jax.tree.map(lambda leaf, n=number: np.asarray(leaf)[:, :n], log)
+                log = jax.tree.map(lambda leaf, n=number: leaf[:, :n], fetched(log))
                 totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
                 if steps is None and progress() == 0:
                     raise ValueError(
@@ -100,7 +114,8 @@ def run_ensemble(
             if rows[-1]["step"][0] != step:
                 compiling += look()
     table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
-    return Ensemble(state.x, state.y, table, seconds, compiling)
+    x, y = (state.x, state.y) if mesh is None else fetched((state.x, state.y))
+    return Ensemble(x, y, table, seconds, compiling)
 
 
 def as_seeds(seeds: Any) -> list[int]:

@@ -14,8 +14,12 @@ from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.run.back_off import BackOff
-from unibio.run.checkpoints import Anchor, Checkpoints, Keeper, fingerprint
+from unibio.run.checkpoints import Anchor, Checkpoints, Keeper
+from unibio.run.fingerprints import fingerprint
+from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Metric, as_measure, evaluate
+from unibio.run.placement import on_mesh, placed
+from unibio.run.processes import is_leader, largest, spans_processes
 from unibio.run.programs import Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.record import Record, diagnosis
@@ -82,9 +86,12 @@ def solve(
     every = max(1, steps // 100) if every is None else every
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
-    shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
     anchor: Anchor = None
     keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
+    solver = placed(solver, x0, y0)
+    together = spans_processes((problem, x0, y0))
+    tellers = tellers if is_leader() or not together else ()
+    shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
     if keeper is not None:
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
@@ -144,9 +151,9 @@ def solve(
                 state, ended = guard.restart(), None
             elif ended is not None:
                 look(state)
-            elif caught and record.step < steps:  # nothing is measured, so that what follows is as if it had not been
-                reason = f"{caught[0]} after {record.step} steps; the same call goes on from there"
-                ended = (Outcome.interrupted, reason)
+            elif record.step < steps and (name := _interrupted(caught, together)):
+                # Nothing is measured, so that what follows is as if it had not been.
+                ended = (Outcome.interrupted, f"{name} after {record.step} steps; the same call goes on from there")
             for callback in tell:
                 callback(record.row())
             if keeper is not None and (ended is not None or record.step in (steps, keeper.next(record.step - 1))):
@@ -160,7 +167,16 @@ def solve(
 def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
     if not isinstance(files, Checkpoints):
         raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
-    return Keeper(files, fingerprint(problem, solver, x, y, key))
+    run = fingerprint(problem, solver, x, y, key)
+    return MeshKeeper(files, run, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, run)
+
+
+def _interrupted(caught: list[str], together: bool) -> str:
+    """The signal that ends the run, on whichever process it was caught."""
+    number = largest(len(caught)) if together else len(caught)
+    if not number:  # even if one came just now: the others would go on without this process
+        return ""
+    return caught[0] if caught else "a signal to another process"
 
 
 def _several(name: str, value: Any, choices: str) -> tuple[Any, ...]:

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from unibio.run.processes import is_leader
+
 _silent = False
 
 
@@ -21,8 +23,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def terminal_progress(steps: int, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A callback that moves a rich bar on stderr, if that is a terminal and rich is installed."""
-    if _silent or not sys.stderr.isatty():
+    """A callback that moves a rich bar on stderr, if that is a terminal, rich is there and this the first process."""
+    if _silent or not is_leader() or not sys.stderr.isatty():
         yield lambda row: None
         return
     try:

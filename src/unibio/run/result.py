@@ -14,6 +14,7 @@ import numpy as np
 from unibio.core import checks
 from unibio.core.protocols import Calls
 from unibio.core.tree import PyTree
+from unibio.run.processes import gathered, is_leader, spans_processes
 
 Table = dict[str, np.ndarray]
 
@@ -50,13 +51,14 @@ class Result:
     state: Any = None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes everything but the solver's state to one .npz file, first under another name."""
+        """Writes everything but the solver's state to one .npz file, first under another name. Where x and y lie on
+        several processes, all must call it, and the first one writes."""
         path = Path(path)
         arrays: dict[str, np.ndarray] = {}
         for name, table in (("history", self.history), ("metrics", self.metrics)):
             arrays |= {f"{name}/{column}": values for column, values in table.items()}
         for name, variable in (("x", self.x), ("y", self.y)):
-            arrays |= {f"{name}/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(variable))}
+            arrays |= {f"{name}/{i}": leaf for i, leaf in enumerate(jax.tree.leaves(gathered(variable)))}
         facts = {
             "format": 1,
             "status": str(self.status),
@@ -74,7 +76,8 @@ class Result:
                 f"{odd[0]} has dtype {arrays[odd[0]].dtype}, which .npz files cannot hold; cast it to float32."
             )
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-        write_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+        if is_leader() or not spans_processes((self.x, self.y)):
+            write_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
         return path
 
     @classmethod

@@ -1,0 +1,97 @@
+"""Checkpoints of a run on a mesh: each process writes its part of the state, and any number of devices can read it.
+
+The folder must be one that all processes see. A checkpoint is a folder `step-….state`, written by orbax, and the usual
+file `step-….checkpoint` with all the rest, written by the first process when the state is complete: so the file says
+that there is a checkpoint.
+"""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from unibio.core.tree import PyTree
+from unibio.run.checkpoints import Anchor, Checkpoints, Keeper, decode, encode, with_anchor
+from unibio.run.fingerprints import Facts
+from unibio.run.placement import Placed
+from unibio.run.processes import from_leader, is_leader
+from unibio.run.result import Result
+
+_SUFFIX = ".state"
+
+
+class MeshKeeper(Keeper):
+    """`Keeper` for arrays on a mesh; every process calls the same methods."""
+
+    def __init__(self, files: Checkpoints, run: Facts, solver: Placed) -> None:
+        super().__init__(files, run)
+        self.solver = solver
+        self.orbax = _orbax()
+
+    def keep(self, result: Result, anchor: Anchor) -> None:
+        """Unlike on one process a failed write ends the run: the others cannot be told to do without it."""
+        with self.orbax.StandardCheckpointer() as writer:
+            writer.save(self._folder(result.steps), _plain_leaves((result.state, anchor and anchor[1])), force=True)
+        if is_leader():
+            super().keep(dataclasses.replace(result, state=()), None if anchor is None else (anchor[0], ()))
+            kept = {path.stem for path in self.files.files()}
+            for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
+                if folder.name.split(".")[0] not in kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor] | None:
+        facts, arrays = self._newest()
+        if facts is None:
+            return None
+        both = with_anchor(facts, wanted)
+        shapes = jax.tree.leaves(jax.eval_shape(_plain_leaves, both))
+        places = jax.tree.leaves(self.solver.shardings(both))
+        like = [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=p) for s, p in zip(shapes, places, strict=True)]
+        folder = self._folder(facts["steps"])
+        try:
+            with self.orbax.StandardCheckpointer() as reader:
+                state = reader.restore(folder, like)
+        except (ValueError, OSError, KeyError) as error:
+            raise ValueError(
+                f"{folder} is damaged ({error}). Delete the file {folder.stem}.checkpoint beside it, and the run "
+                "goes on from the one before."
+            ) from error
+        return self.result_of(facts, arrays | {"state": state}, wanted)
+
+    def _folder(self, step: int) -> Path:
+        return Path(self.files.folder).absolute() / f"step-{step:012d}{_SUFFIX}"
+
+    def _newest(self) -> tuple[Any, dict[str, Any]]:
+        """What the first process finds, so that all go on from the same step; what it refuses, all refuse."""
+        refused = ""
+        found = None
+        if is_leader():
+            try:
+                found = self.files.newest(self.run)
+            except ValueError as error:
+                refused = str(error)
+        facts, arrays = (None, {}) if found is None else found
+        sent = from_leader(encode({"refused": refused, "facts": facts}, arrays))
+        answer, arrays = decode(sent)
+        if answer["refused"]:
+            raise ValueError(answer["refused"])
+        return answer["facts"], arrays
+
+
+def _plain_leaves(state: Any) -> list[Any]:
+    """Arrays, a random key as its numbers."""
+    is_key = jax.dtypes.prng_key
+    leaves = jax.tree.leaves(state)
+    return [jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, is_key) else leaf for leaf in leaves]
+
+
+def _orbax() -> Any:
+    try:
+        import orbax.checkpoint
+    except ImportError as error:
+        raise ImportError(
+            "checkpoints of arrays on a mesh are written by orbax: pip install 'unibio[dist]'."
+        ) from error
+    return orbax.checkpoint
