@@ -77,7 +77,7 @@ def trajectories(folder):
     settings = on_mesh()
     for name, (problem, x, y) in settings.items():
         for label, solver in SOLVERS.items():
-            result = solve(problem, solver, x, y, callbacks=told.append)
+            result = solve(problem, solver, x, y, callbacks=told.append, chunk=STEPS)
             assert result.status == ub.Outcome.finished
             assert result.x.sharding.spec == jax.sharding.PartitionSpec("samples")
             found |= {f"{name}/{label}/{column}": values for column, values in columns(result).items()}

@@ -75,7 +75,6 @@ def _checksums(array: jax.Array) -> jax.Array:
     place = jnp.zeros(array.shape, jnp.uint32)
     for axis, size in enumerate(array.shape):
         place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, array.shape, axis)
-    place = place.astype(jnp.uint32)
     sums = [jnp.sum(_mixed(word + _mixed(place + jnp.uint32(salt))), dtype=jnp.uint32)
             for salt in (1, 2) for word in parts]  # fmt: skip
     return jnp.stack(sums)
