@@ -74,11 +74,10 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
 
 def read_constants(path: Path) -> "Constants":
     """theory.Constants from a JSON object with its fields."""
-    from unibio.core.checks import as_real
     from unibio.theory import Constants
 
     try:
-        values: Any = json.loads(path.read_text(encoding="utf-8"))
+        values: Any = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}).") from None
     fields = {field.name: field for field in dataclasses.fields(Constants)}
@@ -88,7 +87,7 @@ def read_constants(path: Path) -> "Constants":
             f"{path} must hold one JSON object with the numbers {', '.join(needed)}, and if wanted "
             f"{', '.join(set(fields) - set(needed))}; got {values if not isinstance(values, dict) else sorted(values)}."
         )
-    wrong = [name for name, value in values.items() if isinstance(value, bool) or not isinstance(value, int | float)]
+    wrong = [name for name, value in values.items() if not isinstance(value, float)]
     if wrong:
         raise ValueError(f"{path}: {wrong[0]} must be a number; got {values[wrong[0]]!r}.")
-    return Constants(**{name: as_real(value) for name, value in values.items()})
+    return Constants(**values)
