@@ -43,7 +43,7 @@ def main(folder):
     problem, x, y = ub.problems.hyper_cleaning(linear, start, train, clean, batch_size=512)
     problem, x, y = distributed.shard(problem, x, y, mesh)
 
-    solver = ub.UniBiO(1.0, lower=ub.SGD(5, 0.3), hypergradient=ub.Neumann(terms=3, scale=5.0))
+    solver = ub.UniBiO(2.0, lower=ub.SGD(5, 0.3), hypergradient=ub.Neumann(terms=3, scale=5.0))
     keep = ub.Checkpoints(folder, every=100)
     result = ub.solve(problem, solver, x, y, steps=200, key=jax.random.key(0), checkpoint=keep)
 
