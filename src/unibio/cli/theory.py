@@ -74,7 +74,6 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
 
 def read_constants(path: Path) -> "Constants":
     """theory.Constants from a JSON object with its fields."""
-    from unibio.core.checks import as_real
     from unibio.theory import Constants
 
     try:
@@ -91,4 +90,7 @@ def read_constants(path: Path) -> "Constants":
     wrong = [name for name, value in values.items() if isinstance(value, bool) or not isinstance(value, int | float)]
     if wrong:
         raise ValueError(f"{path}: {wrong[0]} must be a number; got {values[wrong[0]]!r}.")
-    return Constants(**{name: as_real(value) for name, value in values.items()})
+    try:
+        return Constants(**{name: float(value) for name, value in values.items()})
+    except OverflowError:
+        raise ValueError(f"{path}: every number must be below 1.8e308.") from None
