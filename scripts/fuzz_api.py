@@ -27,7 +27,7 @@ RAW = ("math domain", "math range", "division by zero", "cannot convert float", 
 
 def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
     """(outcome, finding or "") of every case; those of one structure in one process, where it is compiled once."""
-    count = max(1, min(STRUCTURES, cases // 10))
+    count = max(1, min(STRUCTURES, cases // 15))
     shares = [range(i * cases // count, (i + 1) * cases // count) for i in range(count)]
     programs_made = 0
     context = multiprocessing.get_context("spawn")
@@ -41,6 +41,7 @@ def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
                 return
             programs_made += made
             yield from outcomes
+    print(f"{programs_made} structures compiled, {count} chosen")
     if programs_made > STRUCTURES:
         yield "finding", f"{programs_made} structures were compiled, not {STRUCTURES}"
 
@@ -101,7 +102,7 @@ def make_structures(rng: Any, count: int) -> list[Any]:
         Compared("TTSA", "lp", True),
     ]
     runs = [Run(kinds[i % len(kinds)], solvers[i % len(solvers)], rng) for i in range(STRUCTURES)]
-    share = 0 if count < 6 else max(1, len(others) * count // STRUCTURES)
+    share = 0 if count < 4 else max(1, len(others) * count // STRUCTURES)
     first = int(rng.integers(len(others)))
     return [Plain(), *[others[(first + i) % len(others)] for i in range(share)], *runs][:count]
 
