@@ -70,10 +70,11 @@ def stepping(name: str, steps: tuple[float, float]) -> Any:
 
 
 def batch_size(task: Task, name: str) -> int:
-    """128; for SABA, which remembers a gradient for each batch of a fixed partition, the next that divides the data."""
+    """128, or what there is: VRBO takes two batches at its checkpoints. For SABA, which remembers a gradient for each
+    batch of a fixed partition, the next that divides the data."""
     sizes = len(task.truth), len(task.validation[1])
     if name != "SABA":
-        return min(BATCH, *sizes)
+        return max(1, min(BATCH, *sizes) if name != "VRBO" else min(BATCH, *(size // 2 for size in sizes)))
     return max(size for size in range(1, BATCH + 1) if all(count % size == 0 for count in sizes))
 
 
