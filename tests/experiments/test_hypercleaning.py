@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from unibio.experiments import cleaning_race, hypercleaning
+from unibio.experiments import cleaning_pieces, cleaning_race, hypercleaning, tables
 from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
 from unibio.experiments.cleaning_task import Size, load
 from unibio.experiments.report import command
@@ -135,3 +135,25 @@ def test_the_command_that_regenerates_it():
     assert command("hypercleaning", options) == (
         "unibio reproduce hypercleaning --out DIR --seeds 64 --set hidden=64 --set p=3,4 --full"
     )
+
+
+def test_the_best_step_sizes_are_those_with_the_highest_score_and_can_be_read_back(tmp_path):
+    def curve(*tuning, finite=1.0):
+        return [{"tuning": value, "finite": finite} for value in tuning]
+
+    tried = {f"tune {name} 1 0.1": curve(0.5, 0.4) for name in cleaning_race.SOLVERS}
+    tried |= {"tune UniBiO 2 0.1": curve(0.9, 0.45), "tune UniBiO 3 0.1": curve(0.9, 0.9, finite=0.0)}
+    tried |= {f"tune {kind} 0.001": curve(0.6, 0.5) for kind in cleaning_race.TRAINING}
+    tried |= {"tune noisy 0.003": curve(0.7, 0.1)}  # plain training is stopped at its best
+    scores = cleaning_pieces.scores(tried)
+    best = cleaning_pieces.best(scores)
+    assert best["UniBiO"] == (2.0, 0.1)
+    assert best["noisy"] == (0.003,)
+    assert best["both"] == (0.001,)
+    tables.write(tmp_path, {"tuned": scores})
+    assert cleaning_pieces.read_best(tmp_path / "tuned.csv") == best
+    (tmp_path / "tuned.csv").write_text("tried,tuning\ntune UniBiO 1 0.1,0.5\n")
+    with pytest.raises(ValueError, match="no step sizes of StocBiO"):
+        cleaning_pieces.read_best(tmp_path / "tuned.csv")
+    with pytest.raises(ValueError, match="cannot be read"):
+        cleaning_pieces.read_best(tmp_path / "none.csv")

@@ -1,5 +1,6 @@
 """The pieces of the study of hyper-cleaning: tuning, the practical setting's rate, and every curve."""
 
+from pathlib import Path
 from typing import Any
 
 from unibio.experiments.cleaning_practical import learn_rate
@@ -7,7 +8,7 @@ from unibio.experiments.cleaning_race import SOLVERS, TRAINING, candidates, pape
 from unibio.experiments.cleaning_settings import Settings
 from unibio.experiments.cleaning_task import Size, load
 from unibio.experiments.pieces import Piece
-from unibio.experiments.tables import Row, Rows
+from unibio.experiments.tables import Row, Rows, from_csv
 
 RATES = (1e-3, 3e-3)  # of Adam, for plain training
 TUNING_SEED = 100  # of label noise and starts on which nothing is reported
@@ -47,15 +48,40 @@ def tuning(chosen: Settings, common: Row) -> list[Piece]:
     return pieces
 
 
-def best(tried: dict[str, Rows]) -> dict[str, tuple[float, ...]]:
-    """The numbers with the highest accuracy on the tuning samples, of a solver at the end, of training at its best."""
-    best: dict[str, tuple[float, tuple[float, ...]]] = {}
-    for title, rows in tried.items():
-        _, name, *numbers = title.split(" ")
-        score = max(row["tuning"] for row in rows) if name in TRAINING else rows[-1]["tuning"] * rows[-1]["finite"]
-        if name not in best or score > best[name][0]:
-            best[name] = score, tuple(float(number) for number in numbers)
-    return {name: numbers for name, (_, numbers) in best.items()}
+def scores(tried: dict[str, Rows]) -> Rows:
+    """Accuracy on the tuning samples, of a solver at the end, of training at its best; 0 where it is not finite."""
+
+    def score(title: str, rows: Rows) -> float:
+        at_best = title.split(" ")[1] in TRAINING
+        return max(row["tuning"] for row in rows) if at_best else rows[-1]["tuning"] * rows[-1]["finite"]
+
+    return [{"tried": title, "tuning": score(title, rows)} for title, rows in tried.items()]
+
+
+def best(scores: Rows) -> dict[str, tuple[float, ...]]:
+    """For every method the numbers with the highest score."""
+    highest: dict[str, tuple[float, tuple[float, ...]]] = {}
+    for row in scores:
+        _, name, *numbers = row["tried"].split(" ")
+        if name not in highest or row["tuning"] > highest[name][0]:
+            highest[name] = row["tuning"], tuple(float(number) for number in numbers)
+    return {name: numbers for name, (_, numbers) in highest.items()}
+
+
+def read_best(path: Path) -> dict[str, tuple[float, ...]]:
+    """The same from tuned.csv of another run."""
+    try:
+        found = best(from_csv(path.read_text()))
+    except OSError as error:
+        raise ValueError(f"tuned={path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        found = {}
+    missing = [name for name in (*SOLVERS, *TRAINING) if name not in found]
+    if missing:
+        raise ValueError(
+            f"tuned={path} has no step sizes of {', '.join(missing)}: give tuned.csv of a run with tune=1."
+        )
+    return found
 
 
 def cases(chosen: Settings, common: Row) -> list[Case]:

@@ -31,7 +31,8 @@ class Settings(NamedTuple):
     seeds: int = 3  # of the solvers at the first noise; at others one
     more_seeds: int = 5  # of plain training and UniBiO's practical setting, there
     curve: tuple[int, ...] = ()  # numbers of validation samples to compare
-    tune: int = 0  # 0: the step sizes kept from a full run
+    tune: int = 0  # 0: the step sizes kept from a full run, or those of
+    tuned: str = ""  # tuned.csv of another run
     seed: int = 0  # the first one: --seed
 
     @property

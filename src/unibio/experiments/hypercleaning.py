@@ -37,8 +37,11 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     def done(pieces: list[Piece]) -> dict[str, Rows]:
         return gather(pieces, Path(options.folder) if options.folder else None, options.jobs, say)
 
-    tried = done(cleaning_pieces.tuning(chosen, common)) if chosen.tune else {}
-    best = cleaning_pieces.best(tried) if tried else KEPT
+    best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
+    tuning: Rows = []
+    if chosen.tune and not chosen.tuned:
+        tuning = cleaning_pieces.scores(done(cleaning_pieces.tuning(chosen, common)))
+        best = cleaning_pieces.best(tuning)
     cases = [*cleaning_pieces.cases(chosen, common), *cleaning_pieces.curve_cases(chosen, common)]
     rates = done(cleaning_pieces.rates(chosen, cases, best))
     pieces = cleaning_pieces.solvers(chosen, common, best) + cleaning_pieces.training(chosen, cases, best, rates)
@@ -53,8 +56,6 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     curves = [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
     learnt = [{"run": title.removeprefix("rate ")} | {key: value for key, value in row.items() if key != "seconds"}
               for title, piece in rates.items() for row in piece]  # fmt: skip
-    tuning = [{"tried": name, "tuning": piece[-1]["tuning"], "finite": piece[-1]["finite"]}
-              for name, piece in tried.items()]  # fmt: skip
     about = [{"source": source} | chosen.size._asdict() | {"epochs": chosen.epochs}]
     tables = {"data": about, "curves": curves, "statistics": _statistics(curves), "rates": learnt, SECONDS: clock}
     return tables | ({"tuned": tuning} if tuning else {})
