@@ -22,7 +22,7 @@ from unibio.problems.hyper_cleaning import as_seen, cross_entropy, hyper_cleanin
 from unibio.run.programs import advance, check_solver, initialise, run
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
 
-BATCH, C = 128, 1e-4
+C = 1e-4
 
 
 class Entry(NamedTuple):
@@ -70,12 +70,13 @@ def stepping(name: str, steps: tuple[float, float]) -> Any:
 
 
 def batch_size(task: Task, name: str) -> int:
-    """128, or what there is: VRBO takes two batches at its checkpoints. For SABA, which remembers a gradient for each
-    batch of a fixed partition, the next that divides the data."""
+    """The task's, or what there is: VRBO takes two batches at its checkpoints. For SABA, which remembers a gradient for
+    each batch of a fixed partition, the next that divides the data."""
     sizes = len(task.truth), len(task.validation[1])
     if name != "SABA":
-        return max(1, min(BATCH, *sizes) if name != "VRBO" else min(BATCH, *(size // 2 for size in sizes)))
-    return max(size for size in range(1, BATCH + 1) if all(count % size == 0 for count in sizes))
+        most = min(sizes) // 2 if name == "VRBO" else min(sizes)
+        return max(1, min(task.batch, most))
+    return max(size for size in range(1, task.batch + 1) if all(count % size == 0 for count in sizes))
 
 
 def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int, epochs: int) -> Rows:
@@ -135,18 +136,18 @@ def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, 
     params = task.init(key_start)
     state = (params, _ADAM.init(params))
     rates = jnp.where(jnp.arange(len(samples[1])) < len(task.truth), jnp.float32(wrong), 0.0)  # clean samples come last
-    length = max(1, round(len(task.truth) / BATCH))
+    length = max(1, round(len(task.truth) / task.batch))
     scores = Scores(task)
     rows = [scores.measure(params) | {"epoch": 0, "seconds": 0.0, "calls": 0}]
     seconds = 0.0
     for epoch in range(1, epochs + 1):
         args = (fit, state, samples, rates, jax.random.fold_in(key_run, epoch))
-        state, ran, _ = run(epoch_of_training, *args, length=length)
+        state, ran, _ = run(epoch_of_training, *args, length=length, size=min(task.batch, len(rates)))
         seconds += ran
         row = scores.measure(state[0]) | {
             "epoch": epoch,
             "seconds": seconds,
-            "calls": epoch * length * min(BATCH, len(rates)),
+            "calls": epoch * length * min(task.batch, len(rates)),
         }
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params
         rows.append(row)
@@ -178,10 +179,11 @@ class Fit(eqx.Module):
 _ADAM = optax.scale_by_adam()
 
 
-def epoch_of_training(fit: Fit, state: Any, samples: Any, rates: jax.Array, key: jax.Array, length: int) -> Any:
+def epoch_of_training(
+    fit: Fit, state: Any, samples: Any, rates: jax.Array, key: jax.Array, length: int, size: int
+) -> Any:
     """`length` steps on batches of a permutation (of several, if the samples are few)."""
     n = len(samples[1])
-    size = min(BATCH, n)
     orders = [
         jax.random.permutation(k, n)[: n // size * size] for k in jax.random.split(key, -(-length // (n // size)))
     ]

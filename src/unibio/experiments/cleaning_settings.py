@@ -20,6 +20,7 @@ class Settings(NamedTuple):
 
     data: str = "toy"  # or "digits", or a folder with snli/ and vectors/
     hidden: int = 24
+    batch: int = 32
     train: int = 2000
     validation: int = 500
     tuning: int = 500
@@ -37,11 +38,11 @@ class Settings(NamedTuple):
 
     @property
     def size(self) -> Size:
-        return Size(self.train, self.validation, self.tuning, self.test, self.hidden)
+        return Size(self.train, self.validation, self.tuning, self.test, self.hidden, self.batch)
 
 
 SNLI = Settings(
-    "snli", hidden=128, train=10_000, validation=1000, tuning=2000, test=9824, epochs=6, tuning_epochs=2,
+    "snli", hidden=128, batch=128, train=10_000, validation=1000, tuning=2000, test=9824, epochs=6, tuning_epochs=2,
     noise=(0.3, 0.1), curve=(250, 500, 1000, 2000, 4000, 7842), tune=1,
 )  # fmt: skip
 

@@ -18,13 +18,14 @@ Samples = tuple[Any, np.ndarray]  # inputs, labels
 
 
 class Size(NamedTuple):
-    """How many samples of each kind, and the network's hidden size."""
+    """How many samples of each kind, the network's hidden size, and samples in a batch."""
 
     train: int = 2000
     validation: int = 500
     tuning: int = 500
     test: int = 1000
     hidden: int = 24
+    batch: int = 128
 
 
 class Task(NamedTuple):
@@ -39,6 +40,7 @@ class Task(NamedTuple):
     validation: Samples
     tuning: Samples
     test: Samples
+    batch: int
 
     @property
     def corrupted(self) -> np.ndarray:
@@ -54,10 +56,10 @@ def load(data: str, size: Size, rate: float, seed: int) -> Task:
     for name, count in size._asdict().items():
         checks.whole_number(name, count, low=1)
     parts = _digits(size, seed) if data == "digits" else _toy(size, seed) if data == "toy" else _snli(Path(data), size)
-    source, apply, features, init, (inputs, truth), *others = parts
+    source, apply, features, init, (inputs, truth), validation, tuning, test = parts
     classes = int(truth.max()) + 1
     seen = noise.flip(truth, noise.symmetric(rate, classes), seed=seed).labels
-    return Task(source, apply, features, init, (inputs, seen), truth, *others)
+    return Task(source, apply, features, init, (inputs, seen), truth, validation, tuning, test, size.batch)
 
 
 def _toy(size: Size, seed: int) -> Any:
