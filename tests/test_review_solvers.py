@@ -110,8 +110,8 @@ def test_the_reason_of_a_bad_number_is_told():
 def test_notes_survive_a_resume():
     solver = ub.UniBiO(1e-3, lower=ub.SGD(1), hypergradient=ub.Neumann(terms=5, scale=1e-3))
     part = solve(solver, steps=3)
-    assert "3 of 3 steps: the Neumann series diverges" in part.message
-    assert "4 of 4 steps: the Neumann series diverges" in solve(solver, steps=4, resume=part).message
+    assert "3 of 3 steps, first in step 0: the Neumann series diverges" in part.message
+    assert "4 of 4 steps, first in step 0: the Neumann series diverges" in solve(solver, steps=4, resume=part).message
 
 
 def test_resume_is_checked():
