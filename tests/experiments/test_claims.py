@@ -173,6 +173,7 @@ def test_y_is_put_at_the_radius():
     assert float(y - ub.lower_solution(problem, x, jnp.asarray(0.0))) == pytest.approx(0.25, rel=1e-12)
 
 
+@pytest.mark.long
 def test_without_refreshes_the_tracking_bound_fails():
     assert claims_theorem.tracking(refreshed=False) > 1
 

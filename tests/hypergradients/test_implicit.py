@@ -158,10 +158,10 @@ def test_the_papers_order_is_wrong(seed):
     ("sizes", "p", "best"),
     [
         ({"n": 200, "m": 200, "d": 50}, 4.0, "Jacobi"),
-        ({"n": 200, "m": 200, "d": 50}, 8.0, "Jacobi"),
+        pytest.param({"n": 200, "m": 200, "d": 50}, 8.0, "Jacobi", marks=pytest.mark.long),
         ({"n": 200, "m": 200, "d": 50, "scale": np.geomspace(0.1, 10, 50)}, 4.0, "Jacobi"),
         ({"n": 20, "m": 20, "d": 50}, 4.0, "Power"),
-        ({"n": 20, "m": 20, "d": 50}, 6.0, "Power"),
+        pytest.param({"n": 20, "m": 20, "d": 50}, 6.0, "Power", marks=pytest.mark.long),
     ],
 )
 def test_which_preconditioner_is_best(sizes, p, best):

@@ -10,7 +10,7 @@ import unibio as ub
 from unibio.core import tree
 from unibio.core.protocols import Status
 
-SETTINGS = settings(max_examples=10, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=6, deadline=None, derandomize=True)
 ORDERS = st.floats(2.0, 10.0)
 
 

@@ -98,6 +98,7 @@ def test_chunks_change_nothing(method):
     jax.grad(lambda y: jnp.sum(ub.hypergradient(problem, jnp.asarray(weights), y, method)[0] ** 2))(jnp.ones(8))
 
 
+@pytest.mark.long
 def test_a_rough_first_look_at_much_data():
     """Above 8192 samples the first block of probes sees 2048 of them, and rare features are corrected."""
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import unibio as ub
 from unibio.core import oracle
@@ -38,6 +39,7 @@ def final(solver, steps):
     return contest.table["gradient_norm"].reshape(4, -1)
 
 
+@pytest.mark.long
 def test_saba_converges_linearly_where_soba_stalls():
     saba = final(ub.SABA(0.1, 0.1), 4000)
     soba = final(ub.SOBA(0.1, 0.1, upper_decay=0.0, lower_decay=0.0), 4000)

@@ -36,6 +36,7 @@ def test_through_a_singular_point():
         assert abs(result.x + np.pi / 2) < 0.03
 
 
+@pytest.mark.long
 def test_lp_regression():
     data = ub.problems.corrupted_regression(100, 5)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, batch_size=None)

@@ -118,6 +118,7 @@ def test_float32_cannot_approach_the_shift_at_p_20():
     assert found["g(v)"].verdict == "cannot tell"
 
 
+@pytest.mark.long
 def test_hyper_cleaning_has_no_bound_on_the_generalised_hessian():
     data = ub.problems.corrupted_regression(30, 3)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0)
