@@ -25,11 +25,11 @@ class Settings(NamedTuple):
     validation: int = 500
     tuning: int = 500
     test: int = 1000
-    epochs: int = 8
+    epochs: int = 6
     tuning_epochs: int = 6
     p: tuple[float, ...] = (3.0, 4.0)
     noise: tuple[float, ...] = (0.4,)
-    seeds: int = 2  # of the solvers at the first noise; at others one
+    seeds: int = 1  # of the solvers at the first noise; at others one
     more_seeds: int = 5  # of plain training and UniBiO's practical setting, there
     curve: tuple[int, ...] = ()  # numbers of validation samples to compare
     tune: int = 0  # 0: the step sizes kept from a full run, or those of
