@@ -125,7 +125,7 @@ def _draw(tables: Tables) -> "Figure":
         above[i].set(title=f"p = {p:g}", xlabel="epoch")
         middle[i].set(xlabel="epoch")
         below[i].set(xlabel="seconds (without compilation)", xscale="log")
-    made.suptitle(f"{_source(tables)}, {100 * first['noise']:g} % of the training labels wrong", fontsize=9)
+    made.suptitle(f"{_source(tables)},\n{100 * first['noise']:g} % of the training labels wrong", fontsize=9)
     above[0].set(ylabel="training accuracy (noisy labels)")
     middle[0].set(ylabel="test accuracy")
     below[0].set(ylabel="test accuracy")
