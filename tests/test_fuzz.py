@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-CHECKS = {
-    "fuzz of the API": ["fuzz.py", "70", "0"],
-    "fuzz of the command line": ["fuzz.py", "0", "30"],
-    "kills": ["kill_test.py", "5", "600"],
-}
+CHECKS = [
+    pytest.param(["fuzz.py", "70", "0"], id="fuzz of the API"),
+    pytest.param(["fuzz.py", "0", "30"], id="fuzz of the command line"),
+    pytest.param(["kill_test.py", "5", "600"], id="kills"),
+    pytest.param(["determinism.py", "--small"], id="determinism", marks=pytest.mark.long),  # kills compare bits too
+]
 
 
-@pytest.mark.long  # without it: the kills compare processes bit by bit too
-def test_determinism():
-    test_scripts(["determinism.py", "--small"])
-
-
-@pytest.mark.parametrize("command", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("command", CHECKS)
 def test_scripts(command):
     done = subprocess.run([sys.executable, SCRIPTS / command[0], *command[1:]], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

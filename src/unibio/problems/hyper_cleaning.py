@@ -1,5 +1,6 @@
 """Data hyper-cleaning for any model: a weight per training sample, learnt so that the model does well on clean ones."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -43,8 +44,8 @@ class Cleaning(Protocol):
 class Weights(eqx.Module):
     """weight_i·loss_i below, the model's own outputs above. Subclasses say what the weights are."""
 
-    def weights(self, x: Any, batch: Batch, losses: jax.Array) -> jax.Array:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def weights(self, x: Any, batch: Batch, losses: jax.Array) -> jax.Array: ...
 
     def lower(self, x: Any, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array:
         losses = loss(outputs, batch.value[1])

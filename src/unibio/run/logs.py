@@ -5,6 +5,7 @@ it starts from: at 0 a log is begun anew, later it goes on, without what an inte
 log that cannot be written is warned of once and does not end the run.
 """
 
+import abc
 import csv
 import io
 import json
@@ -34,7 +35,7 @@ class Lines:
         print(text, file=self.stream or sys.stderr, flush=True)
 
 
-class _File:
+class _File(abc.ABC):
     """A log of one line per row, continued or begun at the first call."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -65,11 +66,11 @@ class _File:
     def _text(self, earlier: list[Row], row: Row) -> str:
         return "".join(self._line(old) for old in earlier)
 
-    def _line(self, row: Row) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _line(self, row: Row) -> str: ...
 
-    def _read(self) -> list[Row]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _read(self) -> list[Row]: ...
 
 
 class JSONLines(_File):

@@ -136,14 +136,15 @@ def solve(
                 return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:number], log), seconds, compiling
 
             after, log, seconds, compiling = stretch(number)
-            keep = min(_finite_steps(log), record.steps_within(log, rules))
+            finite, within = _finite_steps(log), record.steps_within(log, rules)
+            keep = min(finite, within)
+            if finite < within:
+                step = record.step + keep
+                ended = Outcome.diverged, diagnosis(step, int(log.status._value[keep]), stretch(keep + 1)[0])
             if keep < number:  # take only the steps before the bad one, or up to the budget
-                bad = int(log.status._value[keep]), stretch(keep + 1)[0]
                 after, log, _, _ = stretch(keep)
             record.advanced(log, seconds * (keep / number), compiling, keep)
             state = after
-            if keep < number and not record.budget_reached(rules):
-                ended = Outcome.diverged, diagnosis(record.step, *bad)
             if record.step == steps or (record.step == target and target % every == 0):
                 look(state)
             ended = ended or _asked_to_stop(rules, problem, state, record)

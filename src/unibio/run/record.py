@@ -57,8 +57,7 @@ class Record:
         return {"step": self.step, **names, "calls": int(self.calls.sum()), "seconds": self.seconds}
 
     def row(self) -> dict[str, Any]:
-        halvings = {"halvings": self.halvings} if self.halvings else {}
-        return self.position() | {"direction_norm": self.direction_norm} | halvings | self.latest
+        return self.position() | {"direction_norm": self.direction_norm, "halvings": self.halvings} | self.latest
 
     def cumulative(self, log: Log) -> np.ndarray:
         """(steps, 4): calls after each step of a stretch."""
@@ -70,9 +69,6 @@ class Record:
         budgets = [rule.calls for rule in rules if isinstance(rule, MaxCalls)]
         reached = self.cumulative(log).sum(axis=1) >= min(budgets, default=np.inf)
         return int(np.argmax(reached)) + 1 if reached.any() else reached.size
-
-    def budget_reached(self, rules: tuple[Stop, ...]) -> bool:
-        return any(isinstance(rule, MaxCalls) and self.calls.sum() >= rule.calls for rule in rules)
 
     def advanced(self, log: Log, seconds: float, compiling: float, number: int) -> None:
         self.compile_seconds += compiling
