@@ -12,28 +12,64 @@ from unibio.problems.nli_rnn import NLI, recurrence
 RNG = np.random.default_rng(0)
 
 
-def plain_recurrence(a, w):
-    h, out = jnp.zeros_like(a[0]), []
+def plain_recurrence(start, a, w):
+    h, out = jnp.zeros_like(a[0]) if start is None else start, []
     for a_t in a:
         h = jnp.tanh(a_t + h @ w)
         out.append(h)
     return jnp.stack(out)
 
 
-def test_recurrence_in_every_mode():
-    """Value, gradient, forward over reverse and reverse over forward against the loop written out."""
-    a, w, da, dw, c = (jnp.asarray(RNG.normal(size=s)) for s in ((4, 3, 2), (2, 2), (4, 3, 2), (2, 2), (4, 3, 2)))
+SHAPES = (3, 2), (4, 3, 2), (2, 2)  # of start, a, w
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["from 0", "from a state"])
+def test_recurrence_in_every_mode(begun):
+    """Value, gradient, both modes over both, and a third derivative, against the loop written out."""
+    at, towards = ([jnp.asarray(RNG.normal(size=shape)) for shape in SHAPES] for _ in range(2))
+    c = jnp.asarray(RNG.normal(size=(4, 3, 2)))
+    if not begun:
+        at[0] = towards[0] = None
 
     def everything(fn):
-        scalar = lambda a, w: jnp.sum(c * fn(a, w) ** 2)
-        gradient = jax.grad(scalar, (0, 1))
-        forward = lambda a, w: jax.jvp(scalar, (a, w), (da, dw))[1]
-        return scalar(a, w), gradient(a, w), jax.jvp(gradient, (a, w), (da, dw))[1], jax.grad(forward, (0, 1))(a, w)
+        scalar = lambda *at: jnp.sum(c * fn(*at) ** 2)
+        gradient = jax.grad(scalar, (0, 1, 2))
+        along = lambda *at: jax.jvp(scalar, at, tuple(towards))[1]
+        mixed = lambda *at: jax.jvp(gradient, at, tuple(towards))[1]
+        inner = lambda *at: jax.tree.reduce(
+            jnp.add, jax.tree.map(lambda u, v: jnp.sum(u * v), gradient(*at), (*towards,))
+        )
+        third = jax.grad(lambda *at: jax.tree.reduce(jnp.add, jax.tree.map(jnp.sum, mixed(*at))), (0, 1, 2))
+        return (
+            scalar(*at),
+            gradient(*at),
+            mixed(*at),
+            *(jax.grad(f, (0, 1, 2))(*at) for f in (along, inner)),
+            third(*at),
+        )
 
-    ours, theirs = (
-        jax.jit(lambda: everything(lambda a, w: recurrence(jnp.zeros((3, 2)), a, w)))(),
-        everything(plain_recurrence),
-    )
+    same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0), (None, 1, None), (None, None, 2), (2, None, 0)])
+def test_many_recurrences_at_once(axes):
+    """vmap inside and outside of derivatives, over any of the arguments."""
+    at = [
+        jnp.asarray(RNG.normal(size=shape if axis is None else (*shape[:axis], 5, *shape[axis:])))
+        for shape, axis in zip(SHAPES, axes, strict=True)
+    ]
+    towards = [jnp.asarray(RNG.normal(size=x.shape)) for x in at]
+
+    def everything(fn):
+        scalar = lambda *at: jnp.sum(jnp.sin(fn(*at)))
+        many = jax.vmap(jax.grad(scalar, (0, 1, 2)), axes)
+        total = jax.grad(lambda *at: jnp.sum(jax.vmap(scalar, axes)(*at)), (0, 1, 2))
+        return many(*at), jax.jvp(many, at, towards)[1], total(*at), jax.jvp(total, at, towards)[1]
+
+    same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
+
+
+def same(ours, theirs):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 

@@ -1,7 +1,7 @@
 """The paper's network for sentence pairs: two tanh recurrent layers, maximum over time, (u, v, |u − v|, u·v) → classes.
 
 Speed comes from one rule: whatever a weight multiplies at every step is multiplied once, outside the time loop. Inputs
-enter as one product X U before the scan; and in the derivative of the scan the change of W enters as one product
+enter as one product X U before the loop; and in the derivative of the loop the change of W enters as one product
 h dW, so that its transpose, the gradient of W, is one product too, instead of a sum of small ones step by step.
 """
 
@@ -13,19 +13,21 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks
+from unibio.problems.sweep import before, product, sweep
 
 PADDING = 0  # its word number; real words start at 1
 
 
 @jax.custom_jvp
-def recurrence(start: jax.Array, a: jax.Array, w: jax.Array) -> jax.Array:
-    """h_t = tanh(a_t + h_{t−1} W), h_{−1} = start, for a of shape (time, rows, hidden)."""
+def recurrence(start: jax.Array | None, a: jax.Array, w: jax.Array) -> jax.Array:
+    """h_t = tanh(a_t + h_{t−1} W), h_{−1} = start or 0, for a of shape (time, rows, hidden)."""
 
-    def step(h: jax.Array, a_t: jax.Array) -> tuple[jax.Array, jax.Array]:
-        h = jnp.tanh(a_t + h @ w)
-        return h, h
+    def step(t: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        h, states = carry
+        h = jnp.tanh(states[t] + h @ w)  # of `states` this place is still a_t
+        return h, jax.lax.dynamic_update_index_in_dim(states, h, t, 0)
 
-    return jax.lax.scan(step, start, a)[1]
+    return jax.lax.fori_loop(0, a.shape[0], step, (jnp.zeros_like(a[0]) if start is None else start, a))[1]
 
 
 @recurrence.defjvp
@@ -33,20 +35,10 @@ def _recurrence_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """dh_t = (1 − h_t²)∘(da_t + h_{t−1} dW + dh_{t−1} W)."""
     (start, a, w), (dstart, da, dw) = primals, tangents
     h = recurrence(start, a, w)
-    before = jnp.concatenate([start[None], h[:-1]])
-    slope, drive = 1 - h * h, da + product(before, dw)  # outside: inside, reverse mode would keep it step by step
-
-    def step(dh: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        slope_t, drive_t = at
-        dh = slope_t * (drive_t + dh @ w)
-        return dh, dh
-
-    return h, jax.lax.scan(step, dstart, (slope, drive))[1]
-
-
-def product(states: jax.Array, w: jax.Array) -> jax.Array:
-    """states @ W as one product of two matrices, which XLA runs faster than a batch of them."""
-    return (states.reshape(-1, states.shape[-1]) @ w).reshape(*states.shape[:-1], w.shape[-1])
+    drive = da + product(before(h, start), dw)
+    if dstart is not None:
+        drive = drive.at[0].add(dstart @ w)
+    return h, sweep(h, w, drive)
 
 
 class NLI(eqx.Module):
@@ -94,8 +86,7 @@ class NLI(eqx.Module):
         """
         rows, common = first.shape[0], min(first.shape[1], second.shape[1])
         together = jnp.concatenate([first[:, :common], second[:, :common]])
-        starts = [jnp.zeros((2 * rows, params[w].shape[0]), self.vectors.dtype) for w in ("w1", "w2")]
-        states = self._layers(params, together.T, starts)
+        states = self._layers(params, together.T, (None, None))
         best = _largest(states[1], together.T)
         u, v = best[:rows], best[rows:]
         if first.shape[1] > common:
@@ -106,7 +97,7 @@ class NLI(eqx.Module):
             v = jnp.maximum(v, _largest(rest[1], second[:, common:].T))
         return u, v
 
-    def _layers(self, params: dict[str, jax.Array], steps: jax.Array, starts: list[jax.Array]) -> list[jax.Array]:
+    def _layers(self, params: dict[str, jax.Array], steps: jax.Array, starts: Any) -> list[jax.Array]:
         lower = recurrence(
             starts[0], product(self.vectors[steps], params["u1"]) + params["b1"][None, None], params["w1"]
         )
