@@ -1,12 +1,14 @@
 """The study of hyper-cleaning, small; its settings and what it measures."""
 
+import os
+
 import jax
 import numpy as np
 import pytest
 
 from unibio.experiments import cleaning_pieces, cleaning_race, hypercleaning, tables
 from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
-from unibio.experiments.cleaning_task import Size, load
+from unibio.experiments.cleaning_task import Size, digest, load
 from unibio.experiments.report import command
 from unibio.experiments.study import Options
 
@@ -89,6 +91,26 @@ def test_snli_that_does_not_fit(tmp_path):
         load(str(tmp_path), SMALL, 0.1, 0)
     with pytest.raises(ValueError, match="has no word vectors"):
         load(str(tmp_path), Size(1, 1, 1, 1, 4), 0.1, 0)
+
+
+def test_other_files_are_other_data(tmp_path):
+    """The digest follows the content of what is read, not its age or its neighbours."""
+    with pytest.raises(ValueError, match="there is no folder"):
+        digest(str(tmp_path))
+    for name in ("snli/train.tsv", "vectors/glove.6B.50d.txt", "vectors/other.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("one")
+    first = digest(str(tmp_path))
+    (tmp_path / "vectors/other.txt").write_text("two")
+    os.utime(tmp_path / "snli/train.tsv", (0, 0))
+    assert digest(str(tmp_path)) == first
+    found = {first}
+    for name in ("snli/train.tsv", "vectors/glove.6B.50d.txt"):
+        (tmp_path / name).write_text("two")
+        found.add(digest(str(tmp_path)))
+    (tmp_path / "snli/train.tsv").rename(tmp_path / "snli/s1.train")
+    assert len({*found, digest(str(tmp_path))}) == 4
+    assert digest("toy") == ""
 
 
 def test_learning_through_the_noise_rate():

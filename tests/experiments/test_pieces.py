@@ -34,6 +34,9 @@ def test_kept_and_found_again(tmp_path):
     assert CALLS == [2, 3]
     gather(pieces(power=3), tmp_path, 1, said.append)
     assert CALLS == [2, 3, 2, 3]
+    for _ in range(2):
+        gather(pieces(power=3), tmp_path, 1, said.append, data="other files")
+    assert CALLS == [2, 3, 2, 3, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["up to 2.csv", "up to 2.json"])

@@ -1,6 +1,7 @@
 """What is cleaned in the hyper-cleaning study: SNLI, the embedded grammar, or digits, with noise on training labels."""
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -109,12 +110,10 @@ def _snli(folder: Path, size: Size) -> Any:
     for split, wanted in (("train", size.train), ("dev", held), ("test", size.test)):
         if len(parts[split].labels) < wanted:
             raise ValueError(f"{folder / 'snli'} has {len(parts[split].labels):,} pairs in {split}, not {wanted:,}.")
-    found = [path for name in VECTORS if (path := folder / "vectors" / name).is_file()]
-    if not found:
-        raise ValueError(f"{folder / 'vectors'} has no word vectors: looked for {', '.join(VECTORS)}.")
+    found = _vectors(folder)
     wanted_words = {form for part in parts.values() for s in (*part.premises, *part.hypotheses) for w in s
                     for form in (w, w.lower())}  # fmt: skip
-    words = text.vocabulary(list(parts.values()), vectors.read(found[0], wanted_words))
+    words = text.vocabulary(list(parts.values()), vectors.read(found, wanted_words))
     table = {split: (words.inputs(pairs, LENGTHS), pairs.labels) for split, pairs in parts.items()}
     order = np.random.default_rng(0).permutation(len(parts["dev"].labels))
     train, test = _take(table["train"], np.arange(size.train)), _take(table["test"], np.arange(size.test))
@@ -122,7 +121,27 @@ def _snli(folder: Path, size: Size) -> Any:
     tuning = _take(table["dev"], order[start : start + size.tuning])
     validation = _take(table["dev"], np.delete(order, np.s_[start : start + size.tuning])[: size.validation])
     model = NLI(jnp.asarray(words.table))
-    return f"SNLI, {found[0].name}", *_network(model, size), train, validation, tuning, test
+    return f"SNLI, {found.name}", *_network(model, size), train, validation, tuning, test
+
+
+def _vectors(folder: Path) -> Path:
+    for name in VECTORS:
+        if (path := folder / "vectors" / name).is_file():
+            return path
+    raise ValueError(f"{folder / 'vectors'} has no word vectors: looked for {', '.join(VECTORS)}.")
+
+
+def digest(data: str) -> str:
+    """Of the content of all files that `load` reads; "" where it reads none."""
+    if data in ("toy", "digits"):
+        return ""
+    folder, found = Path(data), hashlib.sha256()
+    if not (folder / "snli").is_dir():
+        raise ValueError(f"there is no folder {folder / 'snli'}: give data=FOLDER with snli and vectors in it.")
+    for path in (*sorted(path for path in (folder / "snli").iterdir() if path.is_file()), _vectors(folder)):
+        with path.open("rb") as file:
+            found.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 def _network(model: NLI, size: Size) -> tuple[Any, Any, Any]:

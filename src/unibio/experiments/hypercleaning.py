@@ -10,7 +10,7 @@ from unibio.experiments import cleaning_pieces, plot
 from unibio.experiments.cleaning_pieces import PRACTICAL
 from unibio.experiments.cleaning_race import SOLVERS, TRAINING
 from unibio.experiments.cleaning_settings import KEPT, settings_of
-from unibio.experiments.cleaning_task import load
+from unibio.experiments.cleaning_task import digest, load
 from unibio.experiments.pieces import Piece, gather
 from unibio.experiments.study import SECONDS, Options
 from unibio.experiments.tables import Row, Rows, Tables, column, distinct, select
@@ -23,8 +23,10 @@ PAPER = "With 10 % wrong labels and p = 3 or 4, UniBiO has the highest training 
 
 
 def facts(options: Options) -> Row:
-    """What the result depends on besides the options: the settings, with the data that was found."""
-    return {"resolved": {name: str(value) for name, value in settings_of(options)._asdict().items()}}
+    """What the result depends on besides the options: the settings, and the content of the files that are read."""
+    chosen = settings_of(options)
+    resolved = {name: str(value) for name, value in chosen._asdict().items()}
+    return {"resolved": resolved, "data": digest(chosen.data)}
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
@@ -33,9 +35,10 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     for count in (*chosen.curve, chosen.validation):  # bad data is found before hours of work
         source = load(chosen.data, chosen.size._replace(validation=count), chosen.noise[0], 0).source
     common = {"data": chosen.data, "size": chosen.size}
+    content = digest(chosen.data)
 
     def done(pieces: list[Piece]) -> dict[str, Rows]:
-        return gather(pieces, Path(options.folder) if options.folder else None, options.jobs, say)
+        return gather(pieces, Path(options.folder) if options.folder else None, options.jobs, say, content)
 
     best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
     tuning: Rows = []

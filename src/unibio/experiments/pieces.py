@@ -21,15 +21,21 @@ class Piece(NamedTuple):
     arguments: Row
 
 
-def gather(pieces: Sequence[Piece], folder: Path | None, jobs: int, say: Callable[[str], None]) -> dict[str, Rows]:
-    """The table of every piece by its name. Interrupted, it has kept what is finished, if there is a folder."""
-    found = {piece.name: rows for piece in pieces if folder and (rows := _read(folder, piece)) is not None}
+def gather(
+    pieces: Sequence[Piece], folder: Path | None, jobs: int, say: Callable[[str], None], data: str = ""
+) -> dict[str, Rows]:
+    """The table of every piece by its name. Interrupted, it has kept what is finished, if there is a folder.
+
+    Arguments:
+        data: stands for the files that pieces read; pieces kept with another one are made anew.
+    """
+    found = {piece.name: rows for piece in pieces if folder and (rows := _read(folder, piece, data)) is not None}
     due = [piece for piece in pieces if piece.name not in found]
 
     def finished(piece: Piece, rows: Rows) -> None:
         found[piece.name] = rows
         if folder:
-            _write(folder, piece, rows)
+            _write(folder, piece, rows, data)
         say(f"{piece.name} ({len(found)} of {len(pieces)})")
 
     if min(jobs, len(due)) <= 1:
@@ -54,28 +60,24 @@ def _work(piece: Piece) -> Rows:
     return piece.fn(**piece.arguments)
 
 
-def _read(folder: Path, piece: Piece) -> Rows | None:
-    """None if it is not there, not whole, or was made with other arguments."""
+def _read(folder: Path, piece: Piece, data: str) -> Rows | None:
+    """None if it is not there, not whole, or was made with other arguments, data or versions."""
     try:
         facts = tables.read_json(folder / f"{piece.name}.json")
-        if facts["arguments"] != _plain(piece) or facts["versions"] != _versions():
+        if any(facts[name] != value for name, value in _facts(piece, data).items()):
             return None
         return tables.read(folder, facts["sha256"])[piece.name]
     except (ValueError, KeyError):
         return None
 
 
-def _write(folder: Path, piece: Piece, rows: Rows) -> None:
+def _write(folder: Path, piece: Piece, rows: Rows, data: str) -> None:
     digests = tables.write(folder, {piece.name: rows})
-    tables.write_json(
-        folder / f"{piece.name}.json", {"arguments": _plain(piece), "versions": _versions(), "sha256": digests}
-    )
+    tables.write_json(folder / f"{piece.name}.json", _facts(piece, data) | {"sha256": digests})
 
 
-def _versions() -> Row:
-    return {name: version(name) for name in ("unibio", "jax", "numpy")}
-
-
-def _plain(piece: Piece) -> Row:
-    """The arguments as JSON has them."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in piece.arguments.items()}
+def _facts(piece: Piece, data: str) -> Row:
+    """How it is made, as JSON has it."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in piece.arguments.items()}
+    versions = {name: version(name) for name in ("unibio", "jax", "numpy")}
+    return {"arguments": plain, "data": data, "versions": versions}
