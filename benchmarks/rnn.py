@@ -123,8 +123,8 @@ def main():
     for name in ("hvp", "cross", "hypergradient"):
         counted = f" ({work[name] / work['gradient']:.2f} by multiplications)" if name in work else ""
         print(f"{name}: {took[name] / took['gradient']:.2f} gradients{counted}")
-    more = (took["hypergradient"] - took["gradient"] - took["cross"]) / 3
-    print(f"each of the hypergradient's three Hessian-vector products: {more / took['gradient']:.2f} gradients")
+    more = (took["hypergradient"] - took["gradient"] - took["cross"]) / 2  # a series of three terms has two products
+    print(f"each of the hypergradient's two Hessian-vector products: {more / took['gradient']:.2f} gradients")
     for name in ("forward", "gradient", "gradient in a loop"):
         print(f"{name}: {took[name] / took['PyTorch ' + name.removesuffix(' in a loop')]:.2f} of PyTorch's")
 
