@@ -71,6 +71,16 @@ def test_another_sweep_is_another_piece(tmp_path, counted, change):
     assert len(counted) == (3 if "solvers" in change else 4)
 
 
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch):
+    def full(path, write):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "write_file", full)
+    with pytest.warns(RuntimeWarning, match="is not kept: No space left on device"):
+        found = compare(tmp_path)
+    np.testing.assert_array_equal(found.table["gradient_norm"], compare(None).table["gradient_norm"])
+
+
 def test_a_damaged_piece_is_made_anew(tmp_path, counted):
     first = compare(tmp_path)
     for path in tmp_path.iterdir():

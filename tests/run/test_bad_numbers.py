@@ -98,6 +98,68 @@ def test_an_interrupted_run_backs_off_to_the_same_place(tmp_path, stop_at):
         np.testing.assert_array_equal(resumed.history[name], whole.history[name])
 
 
+class Killed(Exception):
+    pass
+
+
+def killed_after(step, halvings):
+    def callback(row):
+        if row["halvings"] == halvings and row["step"] >= step:
+            raise Killed
+
+    return callback
+
+
+def test_a_run_killed_after_going_back_to_the_start(tmp_path):
+    """A checkpoint of step 0 has no history to tell that the steps were halved."""
+    fast, files = Doubling(3.0), ub.Checkpoints(tmp_path, every=300)
+    whole = go(fast, back_off=4)
+    with pytest.raises(Killed):
+        go(fast, back_off=4, chunk=10, checkpoint=files, callbacks=killed_after(20, 1))
+    assert [path.stem for path in files.files()] == ["step-000000000000"]
+    again = go(fast, back_off=4, checkpoint=files)
+    assert (float(again.x), again.calls) == (float(whole.x), whole.calls)
+    np.testing.assert_array_equal(again.history["halvings"], whole.history["halvings"])
+
+
+def test_what_was_computed_since_a_back_off_is_not_lost(tmp_path):
+    """Files of later steps, from before it, give way to newer ones of earlier steps."""
+    files = ub.Checkpoints(tmp_path, every=10, keep=2)
+
+    seen = []
+
+    def stop(row):
+        seen.append(row["halvings"])
+        if seen.count(1) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    cut = go(back_off=3, chunk=2, checkpoint=files, callbacks=stop)
+    assert cut.status == "interrupted"
+    assert 70 < cut.steps < 100
+    assert [int(path.stem[5:]) for path in files.files()] == [cut.steps, 70]
+    steps = []
+    again = go(back_off=3, chunk=2, checkpoint=files, callbacks=lambda row: steps.append(row["step"]))
+    assert steps[0] == cut.steps + 2
+    assert (float(again.x), again.calls) == (float((whole := go(back_off=3)).x), whole.calls)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["resume", "checkpoint"])
+def test_back_off_added_after_a_divergence(tmp_path, kept):
+    """The last finite state is beyond help: it goes back to the start."""
+    options = {"checkpoint": ub.Checkpoints(tmp_path)} if kept else {}
+    steep = Doubling(2.0**44 - 1)  # 2^5.5 a step: the last state is 2^11, more than 1,000 times the first
+    broken = go(steep, **options)
+    assert (broken.status, broken.steps) == ("diverged", 2)
+    result = go(steep, back_off=60, **(options or {"resume": broken}))
+    assert result.status == "finished"
+    assert float(result.x) == float(go(steep, back_off=60).x)
+
+
+def test_a_limit_on_the_direction_is_not_asked_before_the_first_step():
+    assert go(steps=50, stop=ub.Above("direction_norm", 1e9)).status == "finished"
+    assert go(steps=50, stop=ub.Above("direction_norm", 8.5), chunk=1).steps == 25
+
+
 def test_back_off_of_a_warm_start():
     setting = ub.problems.PROBLEMS["quadratic"]()
     solver = ub.UniBiO(0.1, lower=ub.SGD(10, 0.01), warm_start=ub.SGD(2000, 10.0), hypergradient=ub.CG())

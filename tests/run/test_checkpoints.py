@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,6 +182,63 @@ def test_fingerprints_look_into_closures():
     assert described[0] == described[2] != described[1]
     lower = [fingerprints._described(ub.UniBiO(0.1, lower=kind(3, 0.1))) for kind in (ub.SGD, ub.SGD, Edited)]
     assert lower[0] == lower[1] != lower[2]
+
+
+FACTOR = 1.0
+
+
+class Power:
+    """An object of a plain class, with a number in it."""
+
+    def __init__(self, exponent):
+        self.exponent = exponent
+
+    def __call__(self, x, y, batch):
+        return y**self.exponent
+
+
+def test_fingerprints_look_into_globals_objects_and_wrapped_functions(monkeypatch):
+    def scaled(x, y, batch):
+        return (lambda: FACTOR * jnp.sum(y))()
+
+    def closing_over(number):
+        return jax.jit(lambda x, y, batch: number * y)
+
+    first = fingerprints._code(scaled)
+    assert fingerprints._code(scaled) == first
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert fingerprints._code(scaled) != first
+    for make in (Power, closing_over):
+        assert fingerprints._code(make(1)) == fingerprints._code(make(1)) != fingerprints._code(make(2))
+
+
+def test_a_probe_beside_the_start():
+    """At y = 0 the quartic term of g and its gradient vanish."""
+    made = [
+        ub.Problem(lambda x, y, batch: jnp.sum(y * x), Quartic(jnp.asarray(scale)), p=4.0) for scale in (1.0, 1.0, 2.0)
+    ]
+    zero = jnp.zeros(2)
+    probes = [fingerprints._bytes(fingerprints._probe(problem, zero, zero, jax.random.key(0))) for problem in made]
+    assert probes[0] == probes[1] != probes[2]
+
+
+def test_metrics_added_to_a_run_on_disk(tmp_path):
+    """A rule on a number that was not measured before the stop: it is measured where the run goes on."""
+    solve(tmp_path, steps=20)
+    more = solve(tmp_path, steps=40, metrics=size, stop=ub.Below("size", 1e-9))
+    assert list(more.metrics["step"][:1]) == [20]
+    assert "size" in solve(tmp_path, steps=40, metrics=(size, twice), stop=ub.Below("twice", 1e-9)).metrics
+
+
+def twice(problem, state):
+    return {"twice": 2 * jnp.abs(state.x)}
+
+
+class Quartic(eqx.Module):
+    scale: jax.Array
+
+    def __call__(self, x, y, batch):
+        return self.scale * jnp.sum(y**4) - jnp.sum(x * y)
 
 
 def test_a_full_disk(tmp_path, undisturbed, monkeypatch):

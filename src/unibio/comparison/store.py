@@ -48,7 +48,11 @@ class Store:
             made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, mesh=mesh, **length)
             found = made.table, made.compile_seconds
             if path is not None and is_leader():
-                _write(path, *found)
+                try:
+                    _write(path, *found)
+                except OSError as error:  # what was computed is not thrown away for it
+                    message = f"{path} is not kept: {error.strerror or error}."
+                    warnings.warn(message, RuntimeWarning, stacklevel=4)
         return found
 
 

@@ -1,7 +1,8 @@
 """Automatic back-off: after a divergence a run goes back to its last good anchor and on with every step size halved.
 
-Anchors lie at fixed steps, so that the trajectory does not depend on `chunk` or on having been resumed. Long before
-numbers overflow they are useless: an anchor is good while x and y are of a reasonable size.
+Anchors lie at fixed steps and are kept in checkpoints, so that the trajectory depends neither on `chunk` nor on having
+been stopped and continued. (A Result keeps none: a run that is resumed from one goes back to where it was resumed, at
+most.) Long before numbers overflow they are useless: an anchor is good while x and y are of a reasonable size.
 """
 
 from typing import Any
@@ -47,8 +48,15 @@ class BackOff:
     def mark(self, state: Any) -> None:
         """Called wherever a stretch begins."""
         due = self.most and (self.anchor is None or self.record.step % EVERY == 0)
-        if due and (self.anchor is None or float(tree.norm((state.x, state.y))) <= self.limit):
+        if due and (self.anchor is None or self._is_good(state)):
             self.anchor = self.record.step, state
+
+    def has_no_way_back(self, state: Any) -> bool:
+        """Whether a run that goes on from here has no anchor, and this state is no good one."""
+        return bool(self.most) and self.anchor is None and not self._is_good(state)
+
+    def _is_good(self, state: Any) -> bool:
+        return float(tree.norm((state.x, state.y))) <= self.limit
 
     def target(self, steps: int) -> int:
         """A stretch from here may go to this step at most, and to `steps`."""

@@ -58,7 +58,8 @@ class Checkpoints:
         content = encode(facts, {"state": jax.tree.leaves(state), **{n: list(t.values()) for n, t in tables.items()}})
         try:
             write_file(Path(self.folder) / f"step-{step:012d}{_SUFFIX}", lambda file: file.write(content))
-            for old in self.files()[self.keep :]:
+            later = [path for path in self.files() if int(path.stem.removeprefix("step-")) > step]
+            for old in later + self.files()[len(later) + self.keep :]:  # later: back-off has gone back behind them
                 old.unlink(missing_ok=True)
         except OSError as error:
             message = (
@@ -102,8 +103,8 @@ class Keeper:
         """The next step with a checkpoint."""
         return (step // self.files.every + 1) * self.files.every
 
-    def keep(self, result: Result, anchor: Anchor) -> None:
-        """Writes the state, all that was recorded, and where back-off would go back to."""
+    def keep(self, result: Result, anchor: Anchor, halvings: int) -> None:
+        """Writes the state, all that was recorded, where back-off would go back to, and how often it did."""
         tables = {"history": result.history, "metrics": result.metrics}
         facts = {
             "fingerprint": self.run,
@@ -113,19 +114,20 @@ class Keeper:
             "compile_seconds": result.compile_seconds,
             "columns": {name: list(table) for name, table in tables.items()},
             "anchor": None if anchor is None else anchor[0],
+            "halvings": halvings,
         }
         self.files.write(result.steps, facts, (result.state, None if anchor is None else anchor[1]), tables)
 
-    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor] | None:
-        """The run as the newest intact file has it, its state a tree like `wanted`, and its anchor."""
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor, int] | None:
+        """The run as the newest intact file has it, its state a tree like `wanted`, its anchor and halvings."""
         found = self.files.newest(self.run)
         if found is None:
             return None
         return self.result_of(*found, wanted)
 
     @staticmethod
-    def result_of(facts: Facts, arrays: dict[str, list[Any]], wanted: PyTree) -> tuple[Result, Anchor]:
-        """What a file holds, as the Result of a run that was interrupted, and its anchor."""
+    def result_of(facts: Facts, arrays: dict[str, list[Any]], wanted: PyTree) -> tuple[Result, Anchor, int]:
+        """What a file holds, as the Result of a run that was interrupted, its anchor and halvings."""
         state, held = restored(arrays["state"], with_anchor(facts, wanted))
         anchor = None if held is None else (facts["anchor"], held)
         history, metrics = (dict(zip(facts["columns"][n], arrays[n], strict=True)) for n in ("history", "metrics"))
@@ -134,7 +136,7 @@ class Keeper:
         result = Result(
             state.x, state.y, Outcome.interrupted, "", facts["steps"], calls, *times, history, metrics, state
         )
-        return result, anchor
+        return result, anchor, facts["halvings"]
 
 
 def with_anchor(facts: Facts, wanted: PyTree) -> tuple[PyTree, PyTree]:

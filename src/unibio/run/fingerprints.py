@@ -1,10 +1,14 @@
 """What makes a run this one and no other, so that no checkpoint of another is taken for its own."""
 
 import dataclasses
+import dis
 import functools
 import hashlib
+import inspect
+import sysconfig
 import types
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,7 +25,8 @@ Facts = dict[str, Any]
 
 def fingerprint(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Array) -> Facts:
     """What makes a run this one: solver and problem with their numbers and data, functions by name and bytecode, start
-    and key, a probe (f, g and their gradients at the start on the first batch, bitwise), versions and settings.
+    and key, a probe (f, g and their gradients at the start and beside it on the first batch, bitwise), versions and
+    settings. Of a user's own functions and objects their globals and attributes count too.
 
     Nothing in it depends on how many devices a mesh has: arrays on it are summed up where they lie (`_checksums`), and
     of the probe, which rounding changes, only the norms are kept."""
@@ -57,7 +62,8 @@ def _probe(problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> PyTree:
             oracle.grad_g(problem, x, y, first[1]),
         )
 
-    return values(problem, x, y, key)
+    beside = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.125, leaf.dtype), (x, y))  # at 0 too much vanishes
+    return values(problem, x, y, key) + values(problem, *beside, key)
 
 
 def _sizes(probe: PyTree) -> list[float]:
@@ -143,18 +149,47 @@ def _parts(value: Any) -> list[Any]:
     """What makes a function, a method, a partial or an object of a class the one it is."""
     if isinstance(value, types.FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__module__, value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, *cells]
+        parts = [value.__module__, value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__]
+        return [*parts, *cells, *_globals(value)]
     if isinstance(value, types.CodeType):
         return [value.co_code, value.co_names, value.co_consts]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
+    if isinstance(value, types.ModuleType):
+        return [value.__name__]
     if isinstance(value, type):
-        return [value.__module__, value.__qualname__]
+        return [value.__module__, value.__qualname__, *filter(_is_users, _methods(value))]
+    if inspect.getattr_static(value, "__wrapped__", None) is not None:  # by jax.jit and the like
+        return [value.__wrapped__]
     if dataclasses.is_dataclass(value):
         return [*(getattr(value, field.name) for field in dataclasses.fields(value)), *_methods(type(value))]
-    return [getattr(value, "__qualname__", None), *_methods(type(value))]
+    own = vars(value) if any(map(_is_users, _methods(type(value)))) and hasattr(value, "__dict__") else None
+    return [getattr(value, "__qualname__", None), *_methods(type(value)), own]
+
+
+def _globals(fn: types.FunctionType) -> list[Any]:
+    """What a user's function reads from its module; a library's is known by its version."""
+    names = _global_names(fn.__code__) if _is_users(fn) else []
+    return [(name, fn.__globals__[name]) for name in names if name in fn.__globals__]
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    inner = [name for part in code.co_consts if isinstance(part, types.CodeType) for name in _global_names(part)]
+    read = [step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+    return sorted({*read, *inner})
+
+
+_LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+
+
+def _is_users(fn: types.FunctionType) -> bool:
+    """Neither Python's nor an installed package's nor ours."""
+    file = str(fn.__globals__.get("__file__") or fn.__code__.co_filename)
+    return not file.startswith((*_LIBRARIES, "<frozen")) and not {"site-packages", "dist-packages"} & {
+        *Path(file).parts
+    }
 
 
 def _methods(kind: type) -> list[Any]:

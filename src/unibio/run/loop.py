@@ -63,7 +63,8 @@ def solve(
             as if it had never stopped. SIGINT (Ctrl-C) and SIGTERM write a last checkpoint and end the run with status
             `interrupted`.
         back_off: how often a divergence may be answered by halving every step size and going back to the last multiple
-            of 64 steps where x and y were not yet 1,000 times their first size; the history's `halvings` tells.
+            of 64 steps where x and y were not yet 1,000 times their first size, or to where `resume` began; the
+            history's `halvings` tells.
 
     Example:
         >>> problem = problems.example3(4.0)
@@ -87,6 +88,7 @@ def solve(
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
     anchor: Anchor = None
+    halvings = 0
     keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     together = spans_processes((problem, x0, y0))
@@ -95,8 +97,8 @@ def solve(
     if keeper is not None:
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
-        resume, anchor = keeper.resumed(shapes) or (None, None)
-    record = Record(resume)
+        resume, anchor, halvings = keeper.resumed(shapes) or (None, None, 0)
+    record = Record(resume, halvings)
     guard = BackOff(back_off, solver, record, anchor, (x0, y0))
     if resume is None:
         state = _started(guard, problem, x0, y0, key)
@@ -105,10 +107,16 @@ def solve(
             return record.result(x0, y0, None, Outcome.diverged, reason)
     else:
         state = _state_of(resume, steps, shapes)
+        if guard.has_no_way_back(state):  # it was broken off without back-off, too late: all that is left is the start
+            (first, calls), seconds, compiling = run(initialise, guard.solver, problem, x0, y0, key)
+            record.start(calls, seconds, compiling)
+            guard.anchor = 0, first
     has_metrics = bool(measure.metrics)
+    names = set(jax.eval_shape(evaluate, measure, problem, state)) if has_metrics and resume is not None else set()
+    new_names = not names <= set(record.latest)
 
     def look(state: Any) -> None:
-        if has_metrics and record.wants_metrics():
+        if has_metrics and record.wants_metrics(names):
             values, _, compiling = run(evaluate, measure, problem, state)
             record.measured(values, compiling)
 
@@ -118,7 +126,7 @@ def solve(
         for callback in tellers:
             if hasattr(callback, "begin"):  # a log, which may have to go on
                 callback.begin(record.step)
-        if keeper is None or resume is None:
+        if keeper is None or resume is None or new_names:
             look(state)
         ended = _asked_to_stop(rules, problem, state, record)
         length = 1 if chunk is None else chunk
@@ -158,7 +166,8 @@ def solve(
             for callback in tell:
                 callback(record.row())
             if keeper is not None and (ended is not None or record.step in (steps, keeper.next(record.step - 1))):
-                keeper.keep(record.result(state.x, state.y, state, Outcome.interrupted, ""), guard.anchor)
+                so_far = record.result(state.x, state.y, state, Outcome.interrupted, "")
+                keeper.keep(so_far, guard.anchor, record.halvings)
             if chunk is None:
                 length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(seconds, 1e-9))))
     outcome, reason = ended or (Outcome.finished, f"{steps} steps")

@@ -30,18 +30,19 @@ class MeshKeeper(Keeper):
         self.solver = solver
         self.orbax = _orbax()
 
-    def keep(self, result: Result, anchor: Anchor) -> None:
+    def keep(self, result: Result, anchor: Anchor, halvings: int) -> None:
         """Unlike on one process a failed write ends the run: the others cannot be told to do without it."""
         with self.orbax.StandardCheckpointer() as writer:
             writer.save(self._folder(result.steps), _plain_leaves((result.state, anchor and anchor[1])), force=True)
         if is_leader():
-            super().keep(dataclasses.replace(result, state=()), None if anchor is None else (anchor[0], ()))
+            held = None if anchor is None else (anchor[0], ())
+            super().keep(dataclasses.replace(result, state=()), held, halvings)
             kept = {path.stem for path in self.files.files()}
             for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
                 if folder.name.split(".")[0] not in kept:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor] | None:
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor, int] | None:
         facts, arrays = self._newest()
         if facts is None:
             return None

@@ -19,17 +19,17 @@ OK, ZERO = int(Status.ok._value), int(Status.zero._value)
 class Record:
     """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow."""
 
-    def __init__(self, resume: Result | None) -> None:
+    def __init__(self, resume: Result | None, halvings: int = 0) -> None:
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
         self.compile_seconds = 0.0 if resume is None else resume.compile_seconds
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
-        self.halvings = 0  # of the step sizes, by back-off
+        self.halvings = halvings  # of the step sizes, by back-off
         self._recall(*({}, {}) if resume is None else (resume.history, resume.metrics))
         if resume is not None and self.step:
-            self.halvings = int(resume.history["halvings"][-1])
+            self.halvings = max(halvings, int(resume.history["halvings"][-1]))
 
     def _recall(self, history: Table, metrics: Table) -> None:
         """The last numbers of both tables."""
@@ -42,9 +42,10 @@ class Record:
         self.seconds += seconds
         self.compile_seconds += compiling
 
-    def wants_metrics(self) -> bool:
-        """Not twice at the same step, as after a resume."""
-        return not (self.rows and self.rows[-1] and int(self.rows[-1]["step"][-1]) == self.step)
+    def wants_metrics(self, names: set[str]) -> bool:
+        """Not twice at the same step, as after a resume, unless one of these names is new."""
+        here = self.rows and self.rows[-1] and int(self.rows[-1]["step"][-1]) == self.step
+        return not here or not names <= set(self.latest)
 
     def measured(self, values: dict[str, jax.Array], compiling: float) -> None:
         self.compile_seconds += compiling

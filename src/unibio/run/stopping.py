@@ -44,7 +44,10 @@ class Above:
         checks.number("limit", self.limit)
 
     def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        return not recorded(self.name, row, "Above") <= self.limit
+        value = recorded(self.name, row, "Above")
+        if self.name == "direction_norm" and row["step"] == 0:  # there has been none yet
+            return False
+        return not value <= self.limit
 
 
 def recorded(name: str, row: Mapping[str, Any], rule: str) -> float:
