@@ -1,12 +1,13 @@
 """The study of hyper-cleaning, small; its settings and what it measures."""
 
 import os
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from unibio.experiments import cleaning_pieces, cleaning_race, hypercleaning, tables
+from unibio.experiments import cleaning_pieces, cleaning_race, hypercleaning, reproduce, tables
 from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
 from unibio.experiments.cleaning_task import Size, digest, load
 from unibio.experiments.report import command
@@ -75,6 +76,10 @@ def test_candidates():
         ({"epochs": "0"}, "epochs"),
         ({"data": "/nowhere"}, "there is no folder"),
         ({"hidden": "0"}, "hidden"),
+        ({"train": "1"}, "train must be"),
+        ({"validation": "1"}, "validation must be"),
+        ({"p": "3,3.0000001"}, "p=3,3: a value is there twice"),
+        ({"noise": "0.1,0.1"}, "noise=0.1,0.1"),
         ({"data": "digits", "train": "5000"}, "digits"),
     ],
 )
@@ -84,33 +89,70 @@ def test_bad_settings(settings, message):
 
 
 def test_snli_that_does_not_fit(tmp_path):
-    (tmp_path / "snli").mkdir()
-    for split in ("train", "dev", "test"):
-        (tmp_path / "snli" / f"{split}.tsv").write_text("gold_label\tsentence1\tsentence2\n" + "neutral\ta b\tc\n" * 2)
-    with pytest.raises(ValueError, match="has 2 pairs in train, not 250"):
+    a_small_snli(tmp_path)
+    with pytest.raises(ValueError, match="has 4 pairs in train, not 250"):
         load(str(tmp_path), SMALL, 0.1, 0)
+    (tmp_path / "vectors" / "glove.6B.50d.txt").unlink()
     with pytest.raises(ValueError, match="has no word vectors"):
         load(str(tmp_path), Size(1, 1, 1, 1, 4), 0.1, 0)
+
+
+def a_small_snli(folder, label="neutral"):
+    (folder / "snli").mkdir(exist_ok=True)
+    (folder / "vectors").mkdir(exist_ok=True)
+    for split in ("train", "dev", "test"):
+        lines = "".join(f"{label}\ta {word}\tc\n" for word in "bcde")
+        (folder / "snli" / f"{split}.tsv").write_text("gold_label\tsentence1\tsentence2\n" + lines)
+    (folder / "vectors" / "glove.6B.50d.txt").write_text("a 1 2\nb 3 4\n")
 
 
 def test_other_files_are_other_data(tmp_path):
     """The digest follows the content of what is read, not its age or its neighbours."""
     with pytest.raises(ValueError, match="there is no folder"):
         digest(str(tmp_path))
-    for name in ("snli/train.tsv", "vectors/glove.6B.50d.txt", "vectors/other.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("one")
-    first = digest(str(tmp_path))
-    (tmp_path / "vectors/other.txt").write_text("two")
+    a_small_snli(tmp_path)
+    first, size = digest(str(tmp_path)), Size(4, 2, 2, 4, 3)
+    assert set(load(str(tmp_path), size, 0.0, 0).truth) == {1}
+    for name in ("vectors/other.txt", "snli/.DS_Store"):
+        (tmp_path / name).write_text("two")
     os.utime(tmp_path / "snli/train.tsv", (0, 0))
     assert digest(str(tmp_path)) == first
-    found = {first}
-    for name in ("snli/train.tsv", "vectors/glove.6B.50d.txt"):
-        (tmp_path / name).write_text("two")
-        found.add(digest(str(tmp_path)))
-    (tmp_path / "snli/train.tsv").rename(tmp_path / "snli/s1.train")
-    assert len({*found, digest(str(tmp_path))}) == 4
+    a_small_snli(tmp_path, "contradiction")
+    second = digest(str(tmp_path))
+    assert set(load(str(tmp_path), size, 0.0, 0).truth) == {2}
+    (tmp_path / "vectors/glove.6B.50d.txt").write_text("a 1 2\nb 3 5\n")
+    assert len({first, second, digest(str(tmp_path))}) == 3
     assert digest("toy") == ""
+
+
+def test_files_that_change_during_a_run(tmp_path, monkeypatch):
+    """Nothing is kept of them; and what a killed process left of an old result is no obstacle."""
+    a_small_snli(tmp_path)
+    real = hypercleaning.run
+
+    def meanwhile(options, say):
+        found = real(Options(settings=(*SHORT, ("data", "toy"))), say)
+        a_small_snli(tmp_path, next(labels))
+        return found
+
+    for module in ("hypercleaning", "cleaning_pieces"):
+        monkeypatch.setattr(f"unibio.experiments.{module}.SOLVERS", {"UniBiO": cleaning_race.SOLVERS["UniBiO"]})
+    monkeypatch.setattr(hypercleaning, "run", meanwhile)
+    options = Options(settings=(*SHORT, ("data", str(tmp_path))))
+    labels = iter(("contradiction", "contradiction"))
+    with pytest.raises(ValueError, match="have changed while it ran"):
+        reproduce.make_part(tmp_path, "hypercleaning", options, lambda text: None)
+    (tmp_path / ".hypercleaning.old" / "figure").mkdir(parents=True)
+    (tmp_path / "hypercleaning").mkdir()
+    reproduce.make_part(tmp_path, "hypercleaning", options, lambda text: None)
+    assert (tmp_path / "hypercleaning" / "result.json").is_file()
+    assert not (tmp_path / ".hypercleaning.old").exists()
+
+
+SHORT = tuple(
+    {"hidden": "4", "train": "64", "validation": "32", "tuning": "32", "test": "32", "epochs": "1", "p": "3",
+     "seeds": "1", "more_seeds": "1"}.items()
+)  # fmt: skip
 
 
 def test_learning_through_the_noise_rate():
@@ -174,8 +216,20 @@ def test_the_best_step_sizes_are_those_with_the_highest_score_and_can_be_read_ba
     assert best["both"] == (0.001,)
     tables.write(tmp_path, {"tuned": scores})
     assert cleaning_pieces.read_best(tmp_path / "tuned.csv") == best
-    (tmp_path / "tuned.csv").write_text("tried,tuning\ntune UniBiO 1 0.1,0.5\n")
-    with pytest.raises(ValueError, match="no step sizes of StocBiO"):
-        cleaning_pieces.read_best(tmp_path / "tuned.csv")
+    good = (tmp_path / "tuned.csv").read_text()
+    for change, message in (
+        (("tune StocBiO 1 0.1", "tune Stoc 1 0.1"), "StocBiO must have two step sizes above 0, it has ()"),
+        (("tune both 0.001", "tune both"), "both must have one rate above 0, it has ()"),
+        (("tune TTSA 1 0.1", "tune TTSA 1"), "TTSA must have two step sizes"),
+        (("tune TTSA 1 0.1", "tune TTSA 1 nan"), "TTSA must have two step sizes"),
+        (("tune TTSA 1 0.1", "tune TTSA 1 -0.1"), "TTSA must have two step sizes"),
+        (("tune SABA 1 0.1,0.4", "tune SABA 1 0.1,nan"), "a score is not finite"),
+        (("tune SABA 1 0.1,0.4", "tune SABA 1 0.1,"), "no table of tuning scores"),
+        (("tune SABA", "tune " + 200_000 * "S"), "field larger than field limit"),
+    ):
+        assert change[0] in good
+        (tmp_path / "tuned.csv").write_text(good.replace(*change))
+        with pytest.raises(ValueError, match=re.escape(message)):
+            cleaning_pieces.read_best(tmp_path / "tuned.csv")
     with pytest.raises(ValueError, match="cannot be read"):
         cleaning_pieces.read_best(tmp_path / "none.csv")

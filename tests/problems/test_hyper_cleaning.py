@@ -73,6 +73,16 @@ def same(ours, theirs):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 
+def test_nan_is_not_hidden_by_the_maximum_over_time():
+    vectors = jnp.asarray(RNG.normal(size=(9, 3))).at[8].set(jnp.nan)
+    model = NLI(vectors)
+    params = model.init(jax.random.key(0), 4)
+    sentence = jnp.asarray([[1, 2, 8, 3]])
+    assert np.isnan(model(params, (sentence, sentence[:, :2]))).all()
+    with pytest.raises(ValueError, match="at least one column"):
+        model(params, (sentence, sentence[:, :0]))
+
+
 @pytest.fixture(scope="module")
 def setting():
     """Six pairs with sentences of 1 to 5 words, as a problem with p = 3."""

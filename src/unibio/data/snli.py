@@ -22,6 +22,14 @@ class Pairs(NamedTuple):
 
 def read(folder: str | Path, split: str) -> Pairs:
     """The split from a folder with snli_1.0_SPLIT.jsonl, or s1.SPLIT + s2.SPLIT + labels.SPLIT, or SPLIT.tsv."""
+    paths = files(folder, split)
+    if len(paths) == 3:
+        return _collect(_from_three(paths), paths[0])
+    return _collect((_from_jsonl if paths[0].suffix == ".jsonl" else _from_tsv)(paths[0]), paths[0])
+
+
+def files(folder: str | Path, split: str) -> list[Path]:
+    """The files of a split that `read` reads."""
     folder = Path(folder)
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
@@ -29,12 +37,9 @@ def read(folder: str | Path, split: str) -> Pairs:
         raise ValueError(f"there is no folder {folder}: give the one with the SNLI files.")
     jsonl, tsv = folder / f"snli_1.0_{split}.jsonl", folder / f"{split}.tsv"
     three = [folder / f"{part}.{split}" for part in ("s1", "s2", "labels")]
-    if jsonl.is_file():
-        return _collect(_from_jsonl(jsonl), jsonl)
-    if all(path.is_file() for path in three):
-        return _collect(_from_three(three), three[0])
-    if tsv.is_file():
-        return _collect(_from_tsv(tsv), tsv)
+    for found in ([jsonl], three, [tsv]):
+        if all(path.is_file() for path in found):
+            return found
     raise ValueError(
         f"{folder} has no {split} split: looked for {jsonl.name}, {', '.join(path.name for path in three)} "
         f"and {tsv.name}."

@@ -1,5 +1,7 @@
 """The pieces of the study of hyper-cleaning: tuning, the practical setting's rate, and every curve."""
 
+import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +72,21 @@ def best(scores: Rows) -> dict[str, tuple[float, ...]]:
 
 def read_best(path: Path) -> dict[str, tuple[float, ...]]:
     """The same from tuned.csv of another run."""
+    advice = "give tuned.csv of a run with tune=1."
     try:
-        found = best(from_csv(path.read_text()))
+        rows = from_csv(path.read_text())
+        if not all(math.isfinite(row["tuning"]) for row in rows):
+            raise ValueError("a score is not finite")
+        found = best(rows)
     except OSError as error:
         raise ValueError(f"tuned={path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        found = {}
-    missing = [name for name in (*SOLVERS, *TRAINING) if name not in found]
-    if missing:
-        raise ValueError(
-            f"tuned={path} has no step sizes of {', '.join(missing)}: give tuned.csv of a run with tune=1."
-        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
+        raise ValueError(f"tuned={path} is no table of tuning scores ({error}): {advice}") from None
+    for name, count in (*((name, 2) for name in SOLVERS), *((kind, 1) for kind in TRAINING)):
+        numbers = found.get(name, ())
+        if len(numbers) != count or not all(math.isfinite(number) and number > 0 for number in numbers):
+            what = "two step sizes" if count == 2 else "one rate"
+            raise ValueError(f"tuned={path}: {name} must have {what} above 0, it has {numbers}; {advice}")
     return found
 
 

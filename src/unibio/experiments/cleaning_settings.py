@@ -66,6 +66,12 @@ def settings_of(options: Options) -> Settings:
     )
     for name in ("epochs", "tuning_epochs", "seeds", "more_seeds"):
         checks.whole_number(name, getattr(chosen, name), low=1)
+    for name in ("train", "validation"):  # halves of the one are taken, and two batches of the other
+        checks.whole_number(name, getattr(chosen, name), low=2)
+    for name in ("p", "noise"):
+        texts = [f"{value:g}" for value in getattr(chosen, name)]
+        if len(texts) != len(set(texts)):
+            raise ValueError(f"{name}={','.join(texts)}: a value is there twice, or two agree to six digits.")
     for p in chosen.p:
         checks.number("p", p, low=2.0)
     for rate in chosen.noise:

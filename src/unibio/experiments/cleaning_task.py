@@ -56,7 +56,11 @@ def load(data: str, size: Size, rate: float, seed: int) -> Task:
     """
     for name, count in size._asdict().items():
         checks.whole_number(name, count, low=1)
-    parts = _digits(size, seed) if data == "digits" else _toy(size, seed) if data == "toy" else _snli(Path(data), size)
+    if data in ("toy", "digits"):
+        parts = (_toy if data == "toy" else _digits)(size, seed)
+    else:
+        stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files(data))
+        parts = _snli(Path(data), size, stamps)
     source, apply, features, init, (inputs, truth), validation, tuning, test = parts
     classes = int(truth.max()) + 1
     seen = noise.flip(truth, noise.symmetric(rate, classes), seed=seed).labels
@@ -102,9 +106,12 @@ VECTORS = ("glove_6b_50d.npz", "glove.6B.50d.txt", "glove.840B.300d.txt", "spacy
 LENGTHS = 20, 12  # words of a premise and of a hypothesis that are read: 87 and 91 % of SNLI's are not longer
 
 
-@functools.cache
-def _snli(folder: Path, size: Size) -> Any:
-    """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs."""
+@functools.lru_cache(maxsize=2)
+def _snli(folder: Path, size: Size, stamps: Any) -> Any:
+    """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs.
+
+    `stamps` stands for the files: others are read anew.
+    """
     parts = {split: snli.read(folder / "snli", split) for split in snli.SPLITS}
     held = size.validation + size.tuning
     for split, wanted in (("train", size.train), ("dev", held), ("test", size.test)):
@@ -131,17 +138,21 @@ def _vectors(folder: Path) -> Path:
     raise ValueError(f"{folder / 'vectors'} has no word vectors: looked for {', '.join(VECTORS)}.")
 
 
-def digest(data: str) -> str:
-    """Of the content of all files that `load` reads; "" where it reads none."""
+def files(data: str) -> list[Path]:
+    """What `load` reads."""
     if data in ("toy", "digits"):
-        return ""
-    folder, found = Path(data), hashlib.sha256()
-    if not (folder / "snli").is_dir():
-        raise ValueError(f"there is no folder {folder / 'snli'}: give data=FOLDER with snli and vectors in it.")
-    for path in (*sorted(path for path in (folder / "snli").iterdir() if path.is_file()), _vectors(folder)):
+        return []
+    folder = Path(data)
+    return [*(path for split in snli.SPLITS for path in snli.files(folder / "snli", split)), _vectors(folder)]
+
+
+def digest(data: str) -> str:
+    """Of the names and the content of these files; "" if there are none."""
+    paths, found = files(data), hashlib.sha256()
+    for path in paths:
         with path.open("rb") as file:
             found.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+    return found.hexdigest() if paths else ""
 
 
 def _network(model: NLI, size: Size) -> tuple[Any, Any, Any]:

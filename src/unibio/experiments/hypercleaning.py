@@ -26,7 +26,8 @@ def facts(options: Options) -> Row:
     """What the result depends on besides the options: the settings, and the content of the files that are read."""
     chosen = settings_of(options)
     resolved = {name: str(value) for name, value in chosen._asdict().items()}
-    return {"resolved": resolved, "data": digest(chosen.data)}
+    tuned = {"step sizes": str(cleaning_pieces.read_best(Path(chosen.tuned)))} if chosen.tuned else {}
+    return {"resolved": resolved, "data": digest(chosen.data)} | tuned
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:

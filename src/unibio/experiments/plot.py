@@ -43,7 +43,7 @@ def warm_up() -> None:
         for kind in ("svg", "pdf", "png"):
             made.savefig(io.BytesIO(), format=kind)
 
-    threading.Thread(target=draw_nothing, daemon=True).start()
+    threading.Thread(target=draw_nothing).start()  # no daemon: an exit amid matplotlib's C++ aborts the process
 
 
 def with_style(draw: Callable[..., "Figure"], *arguments: Any) -> "Figure":

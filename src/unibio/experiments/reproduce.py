@@ -128,9 +128,10 @@ def nearest(name: str, known: Sequence[str] | dict[str, Any], what: str) -> str:
 def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
     if not (out / name).exists():
         return True
+    now = _facts(name, options)
     try:
         part = read_part(out / name)
-        fault = _difference(part.facts, _facts(name, options))
+        fault = _difference(part.facts, now)
     except ValueError as error:
         part, fault = None, str(error)
     if part is None or fault:
@@ -174,19 +175,23 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     began = time.perf_counter()
+    facts = _facts(name, options)
     plot.warm_up()
     pieces = out / f".{name}.pieces"
     with quiet(), _float64():
         tables = load(name).run(options._replace(folder=str(pieces)), say)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
-    write_part(folder, _facts(name, options), tables, clock, seconds)
+    if _facts(name, options) != facts:
+        raise ValueError(f"the files that {name} reads have changed while it ran; run it again.")
+    write_part(folder, facts, tables, clock, seconds)
     say("drawing")
     tables = read_part(folder).tables
     _draw(folder, name, tables)
     load(name).summary(tables)  # a part that cannot be reported is not finished
     verdict = load(name).verdict(tables)
     old = out / f".{name}.old"
+    shutil.rmtree(old, ignore_errors=True)  # of a process that was killed below
     if (out / name).exists():
         (out / name).rename(old)
     folder.rename(out / name)

@@ -85,6 +85,8 @@ class NLI(eqx.Module):
         Both run side by side for as long as the shorter table lasts, then the longer one alone.
         """
         rows, common = first.shape[0], min(first.shape[1], second.shape[1])
+        if common == 0:
+            raise ValueError(f"sentences need at least one column of words; got {first.shape} and {second.shape}.")
         together = jnp.concatenate([first[:, :common], second[:, :common]])
         states = self._layers(params, together.T, (None, None))
         best = _largest(states[1], together.T)
@@ -115,7 +117,7 @@ def _largest(states: jax.Array, steps: jax.Array) -> jax.Array:
     def step(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         most, place, t = carry
         state, word = at
-        better = (state > most) & (word != PADDING)[:, None]
+        better = ((state > most) | jnp.isnan(state)) & (word != PADDING)[:, None]  # NaN is not hidden
         return (jnp.where(better, state, most), jnp.where(better, t, place), t + 1), None
 
     shape = states.shape[1:]
