@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from unibio.experiments import cleaning_pieces, cleaning_race, hypercleaning, reproduce, tables
+from unibio.experiments import cleaning_pieces, cleaning_practical, cleaning_race, hypercleaning, reproduce, tables
 from unibio.experiments.cleaning_race import auroc, batch_size, candidates, stepping, training_set
 from unibio.experiments.cleaning_task import Size, digest, load
 from unibio.experiments.report import command
@@ -153,6 +153,13 @@ SHORT = tuple(
     {"hidden": "4", "train": "64", "validation": "32", "tuning": "32", "test": "32", "epochs": "1", "p": "3",
      "seeds": "1", "more_seeds": "1"}.items()
 )  # fmt: skip
+
+
+def test_regularisation_of_the_last_layer():
+    """The same penalty of an entry of .1 whatever p is, and 1e-2·‖W‖³ at p = 3."""
+    assert cleaning_practical.regularisation(3.0) == pytest.approx(1e-2)
+    for p in (2.0, 3.5, 4.0):
+        assert cleaning_practical.regularisation(p) * 0.1**p == pytest.approx(1e-5)
 
 
 def test_learning_through_the_noise_rate():

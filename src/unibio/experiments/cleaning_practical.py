@@ -27,7 +27,7 @@ from unibio.problems.hyper_cleaning import NoiseRate, hyper_cleaning
 from unibio.run.programs import advance, check_solver, initialise, run
 from unibio.solvers import UniBiO
 
-STEPS, PIECE, BATCH, C = 300, 30, 2000, 1e-2
+STEPS, PIECE, BATCH = 300, 30, 2000
 _ADAM = optax.adam(1.0)
 SOLVER = UniBiO(
     0.05,
@@ -44,6 +44,12 @@ SOLVER = UniBiO(
 WEIGHTS = NoiseRate(start=0.1)
 
 
+def regularisation(p: float) -> float:
+    """c, for 1e-5·‖10 W‖_p^p: about the same for entries near .1, as they are here, whatever p is. With a c that is too
+    small the last layer is too sure of itself, the temperature answers, and r comes out too high."""
+    return 1e-5 * 10**p
+
+
 def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Rows:
     """Steps 1 and 2: r, s and the last layer's accuracy on clean samples, every thirty steps of UniBiO."""
     half = len(task.truth) // 2
@@ -53,8 +59,8 @@ def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Row
     noisy, clean = ((features(task, params, inputs), labels) for inputs, labels in (second.train, task.validation))
     classes = int(task.truth.max()) + 1
     head = jnp.zeros((noisy[0].shape[1], classes), jnp.float32)
-    size = min(BATCH, len(second.truth))
-    problem, x, y = hyper_cleaning(_last_layer, head, noisy, clean, jnp.float32(p), C, batch_size=size, weights=WEIGHTS)
+    size, c = min(BATCH, len(second.truth)), regularisation(p)
+    problem, x, y = hyper_cleaning(_last_layer, head, noisy, clean, jnp.float32(p), c, batch_size=size, weights=WEIGHTS)
     solver = check_solver(SOLVER, tree.dtype(y))
     key = jax.random.key(seed)
     (state, _), ran, _ = run(initialise, solver, problem, x, y, key)
