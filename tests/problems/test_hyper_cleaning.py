@@ -48,7 +48,7 @@ def test_recurrence_in_every_mode(begun):
             third(*at),
         )
 
-    same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
+    assert_same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0), (None, 1, None), (None, None, 2), (2, None, 0)])
@@ -66,10 +66,11 @@ def test_many_recurrences_at_once(axes):
         total = jax.grad(lambda *at: jnp.sum(jax.vmap(scalar, axes)(*at)), (0, 1, 2))
         return many(*at), jax.jvp(many, at, towards)[1], total(*at), jax.jvp(total, at, towards)[1]
 
-    same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
+    assert_same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
 
 
-def same(ours, theirs):
+def assert_same(ours, theirs):
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 
