@@ -1,8 +1,9 @@
 """Automatic back-off: after a divergence a run goes back to its last good anchor and on with every step size halved.
 
 Anchors lie at fixed steps and are kept in checkpoints, so that the trajectory depends neither on `chunk` nor on having
-been stopped and continued. (A Result keeps none: a run that is resumed from one goes back to where it was resumed, at
-most.) Long before numbers overflow they are useless: an anchor is good while x and y are of a reasonable size.
+been stopped and continued. (A Result keeps none: a run that is resumed from one goes back to where it was resumed, or,
+if that was too late, to its start.) Long before numbers overflow they are useless: an anchor is good while x and y are
+of a reasonable size.
 """
 
 from typing import Any
