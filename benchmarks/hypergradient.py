@@ -2,7 +2,7 @@
 
 One run measures everything side by side, each time the minimum of several calls after `block_until_ready`, without
 compilation, and prints ratios. jaxopt and TorchOpt get the loosest tolerance of a grid with which they reach the
-wanted accuracy, as do we. Sections: peers, network, scaling, memory (name them to run only those).
+wanted accuracy, as do we. Sections: peers, network, scaling, memory, assessment (name them to run only those).
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 
 import unibio as ub
 from unibio.core import oracle
+from unibio.hypergradients import _estimate
 
 WANTED = 1e-8
 TOLERANCES = (1e-6, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10, 1e-12, 1e-14)
@@ -31,6 +32,12 @@ def seconds(call: Callable[[], Any], repeats: int = 7) -> float:
         jax.block_until_ready(call())
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+@jax.jit
+def estimate(method: Any, problem: ub.Problem, x: Any, y: Any) -> Any:
+    """The bare estimate, as solvers call it and peers compute it: without an assessment of its error."""
+    return method(problem, x, y, None)
 
 
 def report(name: str, value: float, target: float) -> None:
@@ -165,11 +172,11 @@ def peers(n: int, d: int) -> None:
         ours = fastest(
             "unibio CG",
             lambda tol, problem=problem, weights=weights, w=w_star: (
-                lambda: ub.hypergradient(problem, weights, w, ub.CG(rtol=tol))[0]
+                lambda: estimate(ub.CG(rtol=tol), problem, weights, w)[0]
             ),
             truth,
         )
-        _, info = ub.hypergradient(problem, weights, w_star, ub.CG(rtol=WANTED))
+        _, info = estimate(ub.CG(rtol=WANTED), problem, weights, w_star)
         print(f"    {int(info.iterations)} iterations, {int(info.calls.hvp) // n} products with the preconditioner's")
         others = [
             fastest(f"jaxopt {solve}", lambda tol, solve=solve, data=data: jaxopt_gradient(solve, tol, data, 4), truth)
@@ -232,7 +239,7 @@ def scaling() -> None:
         problem = ub.problems.lp_regression(pair, pair, p=4.0)
         x, y = jnp.zeros(n), jnp.asarray(rng.normal(size=d))
         method = ub.CG(rtol=0.0, max_steps=20)
-        return seconds(lambda: ub.hypergradient(problem, x, y, method), 5)
+        return seconds(lambda: estimate(method, problem, x, y), 5)
 
     for name, grid, run in (
         ("n", [10_000, 20_000, 40_000, 80_000, 160_000], lambda n: cost(n, 100)),
@@ -241,6 +248,29 @@ def scaling() -> None:
         times = [run(size) for size in grid]
         print("  " + ", ".join(f"{name}={size}: {t:.4f} s" for size, t in zip(grid, times, strict=True)))
         report(f"exponent in {name}", float(np.polyfit(np.log(grid), np.log(times), 1)[0]), 1.1)
+
+
+def assessment() -> None:
+    print("\n`ub.hypergradient`, which assesses its error, against the bare estimate, p = 4, float64:")
+    for n, d in ((60, 8), (2000, 100), (20_000, 100)):
+        _, _, x, y, problem = regression(n, d, 4.0, False)
+        for method in (ub.CG(), ub.Exact()):
+            (bare, bare_compiling), (assessed, assessed_compiling) = (
+                cost_of(program, method, problem, x, y) for program in (estimate, _estimate)
+            )
+            name = f"n = {n}, d = {d}, {type(method).__name__}"
+            print(f"  {name}: bare {1e3 * bare:.2f} ms, compiled in {bare_compiling:.2f} s")
+            report("seconds of the assessed one, over those of the bare one", assessed / bare, 2.2)
+            report("the same for compilation", assessed_compiling / bare_compiling, 1.5)
+
+
+def cost_of(program: Any, method: Any, problem: ub.Problem, x: Any, y: Any) -> tuple[float, float]:
+    """Seconds of a run and of tracing and compiling."""
+    more = () if program is estimate else (None, False)
+    start = time.perf_counter()
+    compiled = program.lower(method, problem, x, y, *more).compile()
+    compiling = time.perf_counter() - start
+    return seconds(lambda: compiled(method, problem, x, y, *more[:1])), compiling
 
 
 def memory() -> None:
@@ -268,6 +298,7 @@ def memory() -> None:
 
 def main() -> None:
     sections = {"peers": lambda: peers(args.n, args.d), "network": network, "scaling": scaling, "memory": memory}
+    sections["assessment"] = assessment
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--n", type=int, default=20_000)

@@ -111,7 +111,7 @@ def main():
             continue
         began = time.perf_counter()
         bilevel = problem(50 if name == "SABA" else 64)  # SABA's batches must cut the data without a rest
-        fields = ub.comparison.tuning.step_size_fields(solver)
+        fields = ub.solvers.step_sizes.step_size_fields(solver)
         grid = dict(zip(fields, (upper, LOWER), strict=True))
         tuned = ub.tune(
             bilevel,

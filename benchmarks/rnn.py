@@ -16,7 +16,7 @@ import numpy as np
 
 import unibio as ub
 from unibio.core import oracle
-from unibio.problems.nli_rnn import NLI
+from unibio.paper.cleaning.nli_rnn import NLI
 
 
 def race(calls, rounds=15):

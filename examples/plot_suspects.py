@@ -31,7 +31,7 @@ def g(x, y, batch):  # what the model y is fitted to: sample i weighs sigmoid(x_
 
 def main(path: str = "suspects.png") -> None:
     data = ub.problems.corrupted_regression(n=500, d=10, share=0.3)
-    train, clean = ub.Dataset(data.train, batch_size=500), ub.Dataset(data.validation, batch_size=250)
+    train, clean = ub.Dataset(data.train), ub.Dataset(data.validation)
     problem = ub.Problem(f, g, p=4.0, f_batches=clean, g_batches=train)
 
     x, y = jnp.zeros(500), jnp.zeros(10)

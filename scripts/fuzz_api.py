@@ -60,7 +60,7 @@ def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[
 
 
 def _programs() -> set[Any]:
-    return {name for name in programs.run._compiled if "advance" in name[0].__name__}
+    return {name for name in programs.run._kept if "advance" in name[0].__name__}
 
 
 def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def check_result(result: Any, x: Any, y: Any, options: dict[str, Any]) -> None:
     assert result.message, "no message"
     assert (result.status == "finished") <= (steps == options["steps"]), "finished too early"
     assert (result.status == "diverged") <= ("NaN or infinite" in result.message), "diverged without a word"
-    assert (result.status == "stopped") <= ("after" in result.message), "stopped without a reason"
+    assert (result.status == "budget") <= ("after" in result.message), "ended early without a reason"
     assert result.status != "interrupted", "interrupted by nobody"
     if result.metrics:
         measured = result.metrics["step"]

@@ -11,8 +11,8 @@ import numpy as np
 import optax
 
 import unibio as ub
-from unibio.data import noise as label_noise
-from unibio.data import toy_nli
+from unibio.paper.data import noise as label_noise
+from unibio.paper.data import toy_nli
 
 BAD = 0.06  # how often a draw is a bad one: about every second case has one
 ODD = [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e300, 1e-300, 1e38, 1e-45, 7, 2**31, 10**400, True, "0.1",
@@ -231,8 +231,10 @@ def _dataset(rng: Any, notes: dict[str, Any]) -> None:
     data = pick(rng, notes, "data", [np.ones((5, 2)), (np.ones((5, 2)), np.ones(5))],
                 [(np.ones(5), np.ones(4)), np.ones(()), None, {}, "abc", np.ones((0, 2)), [1], 3.0], 0.3)  # fmt: skip
     batch, chunk = (pick(rng, notes, name, [1, 3, 5], WHOLE, 0.2) for name in ("batch_size", "chunk_size"))
-    made = ub.Dataset(data, batch, pick(rng, notes, "replace", [True, False], [None, 1, "yes"]), chunk)
-    assert made.draw(jax.random.key(0), 4).shape == (4, batch), "another number of samples"
+    replace = pick(rng, notes, "replace", [True, False, None], [1, "yes"])
+    made = ub.Dataset(data, batch, replace, chunk, pick(rng, notes, "stream", [True, False], [None, 1, "yes"]))
+    drawn = made.draw(jax.random.key(0), 4)
+    assert drawn is None if batch is None else drawn.shape == (4, batch), "another number of samples"
 
 
 def _labels(rng: Any, notes: dict[str, Any]) -> None:

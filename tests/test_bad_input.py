@@ -51,6 +51,7 @@ CALLS = {
 }
 BAD_VARIABLES = [
     (jnp.array([1, 2]), ONE, TypeError, r"x must be real and floating; got dtype int.*1\.0 instead of 1"),
+    (jnp.ones(2, jnp.bfloat16), ONE, TypeError, r"x has dtype bfloat16, whose two or three digits.*float32 or float64"),
     (ONE, {"w": jnp.array([1j])}, TypeError, r"y\['w'\] must be real and floating; got dtype complex"),
     (jnp.zeros(0), ONE, ValueError, r"x is empty"),
     ({}, ONE, ValueError, r"x has no leaves"),

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import unibio as ub
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+@pytest.mark.slow
 def test_the_skeleton_of_a_solver_is_soba():
     text = (DOCS / "adding_a_solver.md").read_text()
     code = text.split("## A skeleton to copy")[1].split("```python\n")[1].split("```")[0]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -22,6 +24,7 @@ def test_every_example_has_a_test():
     assert all(f'run("{path.stem}"' in tested for path in (ROOT / "examples").glob("*.py"))
 
 
+@pytest.mark.slow
 def test_suspects(tmp_path):
     out = run("plot_suspects", tmp_path)
     rows = [line.split() for line in out.splitlines() if re.match(r"\s+\d+ ", line)]
@@ -30,11 +33,13 @@ def test_suspects(tmp_path):
     assert float(re.search(r"AUROC ([\d.]+)", out)[1]) > 0.85
 
 
+@pytest.mark.slow
 def test_twenty_lines(tmp_path):
     out = run("plot_twenty_lines", tmp_path)
     assert abs(float(re.search(r"x = (-?[\d.]+)", out)[1]) + 1.571) < 0.1
 
 
+@pytest.mark.slow
 def test_compare_algorithms(tmp_path):
     out = run("plot_compare_algorithms", tmp_path)
     at_4, at_12 = out.split("p = 12")
@@ -43,6 +48,7 @@ def test_compare_algorithms(tmp_path):
     assert not re.search(r"UniBiO\s+never", at_12)
 
 
+@pytest.mark.slow
 def test_many_processes(tmp_path):
     """On one process; it is given a folder for its checkpoints."""
     out = run("many_processes", tmp_path, draws=False)

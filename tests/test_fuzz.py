@@ -8,10 +8,10 @@ import pytest
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CHECKS = [
-    pytest.param(["fuzz.py", "70", "0"], id="fuzz of the API"),
-    pytest.param(["fuzz.py", "0", "30"], id="fuzz of the command line"),
-    pytest.param(["kill_test.py", "5", "600"], id="kills"),
-    pytest.param(["determinism.py", "--small"], id="determinism", marks=pytest.mark.long),  # kills compare bits too
+    pytest.param(["fuzz.py", "70", "0"], id="fuzz of the API", marks=pytest.mark.slow),
+    pytest.param(["fuzz.py", "0", "30"], id="fuzz of the command line", marks=pytest.mark.slow),
+    pytest.param(["kill_test.py", "3", "600"], id="kills"),
+    pytest.param(["determinism.py", "--small"], id="determinism", marks=pytest.mark.slow),  # kills compare bits too
 ]
 
 

@@ -64,6 +64,7 @@ def test_the_end_is_measured_also_when_a_rule_ends_it():
     assert result.metrics["step"].tolist() == [0, 50, 75]
 
 
+@pytest.mark.slow
 def test_vrbo_pays_for_a_checkpoint_under_noise():
     noise = ub.Noise(grad_y_g=0.1, grad_x_f=0.1)
     problem = ub.Problem(PROBLEM.f, PROBLEM.g, 4.0, f_batches=noise, g_batches=noise)
@@ -110,8 +111,8 @@ def test_the_reason_of_a_bad_number_is_told():
 def test_notes_survive_a_resume():
     solver = ub.UniBiO(1e-3, lower=ub.SGD(1), hypergradient=ub.Neumann(terms=5, scale=1e-3))
     part = solve(solver, steps=3)
-    assert "3 of 3 steps, first in step 0: the Neumann series diverges" in part.message
-    assert "4 of 4 steps, first in step 0: the Neumann series diverges" in solve(solver, steps=4, resume=part).message
+    assert "3 of 3 steps, first in step 0: numbers grew without bound" in part.message
+    assert "4 of 4 steps, first in step 0: numbers grew without bound" in solve(solver, steps=4, resume=part).message
 
 
 def test_resume_is_checked():

@@ -1,13 +1,17 @@
 """Bilevel optimization beyond strong convexity."""
 
-from unibio import problems, theory
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from unibio import distributed, problems
 from unibio.comparison import CallsToReach, Comparison, Final, Tuned, compare, tune
 from unibio.core.batches import Batch, Dataset, Full
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.core.projections import Box, Simplex
-from unibio.core.protocols import Calls, HyperInfo, LowerInfo, Status
+from unibio.core.protocols import Calls, HyperInfo, LowerInfo
+from unibio.core.status import Status
 from unibio.hypergradients import (
     CG,
     Auto,
@@ -29,14 +33,17 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
-from unibio.run import distributed, logs
+from unibio.run import logs
 from unibio.run.checkpoints import Checkpoints
 from unibio.run.loop import solve
 from unibio.run.metrics import Accuracy, LowerResidual, Truth
 from unibio.run.programs import trajectory
-from unibio.run.result import Outcome, Result
+from unibio.run.result import Result
 from unibio.run.stopping import Above, Below, MaxCalls, MaxSeconds
 from unibio.solvers import BOREP, F2SA, MASOBA, SABA, SOBA, SOLVERS, SUSTAIN, TTSA, VRBO, AmIGO, StocBiO, UniBiO
+
+if TYPE_CHECKING:
+    from unibio.paper import theory
 
 __all__ = [
     "BOREP",
@@ -80,7 +87,6 @@ __all__ = [
     "Newton",
     "Noise",
     "Optax",
-    "Outcome",
     "Power",
     "Problem",
     "Randomised",
@@ -107,3 +113,10 @@ __all__ = [
     "trajectory",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`unibio.theory`, which belongs to the paper, is loaded when it is first used."""
+    if name == "theory":
+        return importlib.import_module("unibio.paper.theory")
+    raise AttributeError(f"module 'unibio' has no attribute {name!r}")

@@ -51,12 +51,13 @@ def lower(x, y, batch):
     return jnp.mean(jax.nn.sigmoid(x[batch.index]) * (features @ y - targets) ** 4) + jnp.sum(y**4) / 20
 
 
-def regression(samples=SAMPLES, dtype=None, place=lambda array: array):
-    """ℓ_4 regression with minibatches, and its start (x, y); `place` puts what has a row per sample on devices."""
+def regression(samples=SAMPLES, dtype=None, place=lambda array: array, **drawing):
+    """ℓ_4 regression with minibatches, and its start (x, y); `place` puts what has a row per sample on devices, and
+    `drawing` says how batches are drawn."""
     train, clean, weights = lp_data(0, n=samples, m=samples, d=FEATURES, scale=0.5)
     train, weights = jax.tree.map(lambda array: place(jnp.asarray(array, dtype)), (train, weights))
     clean = jax.tree.map(lambda array: jnp.asarray(array, dtype), clean)
-    samplers = {"f_batches": ub.Dataset(clean, BATCH), "g_batches": ub.Dataset(train, BATCH)}
+    samplers = {"f_batches": ub.Dataset(clean, BATCH, **drawing), "g_batches": ub.Dataset(train, BATCH, **drawing)}
     return ub.Problem(upper, lower, 4.0, **samplers), weights, jnp.asarray([0.3, -0.4], dtype)
 
 

@@ -23,7 +23,8 @@ from unibio.core.problem import prepare
 from unibio.core.tree import cast
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-every_solver = pytest.mark.parametrize("name", SETTINGS)
+# One solver's laws share what they compile, so they run in one worker (pytest --dist loadgroup).
+every_solver = pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in SETTINGS])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,7 +72,7 @@ def test_the_run_is_a_run(name):
     """Otherwise the laws below would compare nothing with nothing."""
     result, _ = reference(name)
     _, x, y = regression()
-    assert result.status == ub.Outcome.finished
+    assert result.status == ub.Status.finished
     assert np.linalg.norm(result.x - x) > 1e-4
     assert np.linalg.norm(result.y - y) > 1e-4
     norms = result.history["direction_norm"]
@@ -254,6 +255,25 @@ def test_chunks_and_resuming_leave_no_trace(name):
     assert_same_run(solve(name, chunk=1), result)
     assert_same_run(solve(name, chunk=None), result)
     assert_same_run(solve(name, resume=solve(name, steps=20)), result)
+
+
+@every_solver
+def test_a_stream_leaves_no_trace_either(name):
+    """Batches that continue from step to step: a run in chunks of 7, one that is resumed, and two seeds side by side
+    are the same run, and not that of independent draws."""
+    setting, steps = regression(stream=True), 20
+    result = solve(name, steps, setting=setting)
+    assert np.all(result.y != solve(name, steps).y)
+    assert_same_run(solve(name, steps, chunk=3, resume=solve(name, 9, setting=setting), setting=setting), result)
+
+    def one(problem, solver, x, y, key):
+        return ub.trajectory(problem, solver, x, y, steps, key)[0]
+
+    program = jax.jit(jax.vmap(one, (None, None, None, None, 0)), compiler_options=UNOPTIMISED)
+    state = program(setting[0], SETTINGS[name], *setting[1:], jax.vmap(jax.random.key)(jnp.arange(KEY, KEY + 2)))
+    np.testing.assert_allclose(state.x[0], result.x, rtol=1e-12)
+    np.testing.assert_allclose(state.y[0], result.y, rtol=1e-12)
+    assert np.any(state.y[1] != state.y[0])
 
 
 def test_chunks_leave_no_trace_in_optimised_programs():

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import unibio as ub
-from unibio.comparison.tuning import STEP_SIZES, replaced, step_size_fields
+from unibio.comparison.tuning import STEP_SIZES
+from unibio.solvers.step_sizes import replaced, step_size_fields
 
 LP = ub.problems.PROBLEMS["lp_regression"](n=40, d=4, batch_size=8)
 QUADRATIC = ub.problems.PROBLEMS["quadratic"]()
@@ -23,6 +24,7 @@ def contest():
     return ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
 
 
+@pytest.mark.slow
 def test_seeds_equal_single_runs(contest):
     for name, solver in SOLVERS.items():
         for seed in (3, 5):
@@ -80,6 +82,7 @@ def test_a_budget_of_calls():
         assert len(calls) == 6
 
 
+@pytest.mark.slow
 def test_steps_by_name():
     steps = {"SOBA": 4, "TTSA": 6}
     contest = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
@@ -93,6 +96,7 @@ def test_more_measurements_than_steps_measures_every_step():
     assert contest.lane("SOBA", 3)["step"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_tune_finds_the_best_of_a_grid():
     """On the quadratic the upper step with the smallest gradient after 30 steps, found by separate runs."""
     grid = {"step_size": [0.01, 0.3, 1.0, 1e6], "lower_step_size": [0.4]}
@@ -111,6 +115,7 @@ def test_tune_finds_the_best_of_a_grid():
     assert tuned.solver.lower_step_size == 0.4
 
 
+@pytest.mark.slow
 def test_tuning_in_turns_changes_nothing():
     options = {"seeds": [0, 1], "steps": 10, "metrics": norm_of_x, "criterion": ub.Final("size"), "measurements": 2}
     grid = {"step_size": [0.1, 1.0, 10.0], "lower_step_size": [0.001, 0.01]}
@@ -142,6 +147,7 @@ def test_criteria():
         ub.Final("phi")(table)
 
 
+@pytest.mark.slow
 def test_everything_diverged():
     with pytest.raises(ValueError, match=r"none of the 1 settings has a finite score.*smaller"):
         ub.tune(

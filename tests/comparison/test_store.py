@@ -36,6 +36,7 @@ def compare(folder, solvers=SOLVERS, **changes):
     return ub.compare(SETTING.problem, solvers, SETTING.x, SETTING.y, folder=folder, **options)
 
 
+@pytest.mark.slow
 def test_a_second_comparison_reads_what_the_first_kept(tmp_path, counted):
     first = compare(tmp_path)
     second = compare(tmp_path)
@@ -65,6 +66,7 @@ def test_only_what_is_missing_is_computed(tmp_path, counted):
     ],
     ids=lambda change: next(iter(change)),
 )
+@pytest.mark.slow
 def test_another_sweep_is_another_piece(tmp_path, counted, change):
     compare(tmp_path)
     compare(tmp_path, **change)
@@ -91,6 +93,7 @@ def test_a_damaged_piece_is_made_anew(tmp_path, counted):
     np.testing.assert_array_equal(first.table["gradient_norm"], again.table["gradient_norm"])
 
 
+@pytest.mark.slow
 def test_a_grid_search_continues(tmp_path, counted):
     def tune(**options):
         grid = {"step_size": [0.1, 0.2, 0.3]}
@@ -105,6 +108,7 @@ def test_a_grid_search_continues(tmp_path, counted):
 
 
 @pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.slow
 def test_the_command_line_resumes(tmp_path, monkeypatch, resume):
     titles = []
     real = store.run_ensemble

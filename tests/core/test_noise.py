@@ -62,6 +62,7 @@ def test_grad_z_f_is_gaussian_in_z():
     check_variance(draws("grad_z_f", lambda q, b: d * oracle.grads_f(q, X, Y, b)[1]["v"]))
 
 
+@pytest.mark.slow
 def test_hess_z_is_a_matrix_in_z():
     d = coordinates.scaling(Y, 4.0, 0.0)["v"]
 
@@ -78,6 +79,7 @@ def test_cross_is_a_matrix():
     check_variance(draws("cross", matrix))
 
 
+@pytest.mark.slow
 def test_two_evaluations_of_one_batch_see_the_same_noise():
     noisy = problem(grad_y_g=1.0, hess_z=1.0, cross=1.0, grad_z_f=1.0, grad_x_f=1.0)
     batch = noisy.g_batch(jax.random.key(5), X, Y)
@@ -98,6 +100,7 @@ def test_noise_on_f_vanishes_where_the_coordinate_is_singular():
     np.testing.assert_array_equal(oracle.grads_f(noisy, X, zero, batch)[1]["v"], 0.0)
 
 
+@pytest.mark.slow
 def test_without_a_key_there_is_no_noise():
     noisy, exact = problem(grad_z_f=100.0, grad_x_f=100.0, cross=100.0), ub.Problem(f, g, 4.0)
     value, _ = ub.hypergradient(noisy, X, Y)

@@ -32,6 +32,7 @@ def setting(request):
     return problem, jnp.asarray(weights), y, v, jax.tree.map(jnp.asarray, (train, validation))
 
 
+@pytest.mark.slow
 def test_streamed_oracles_equal_the_derivatives_of_the_full_functions(setting):
     problem, x, y, v, (train, validation) = setting
     whole_f, whole_g = problem.f_batches.whole(), problem.g_batches.whole()
@@ -49,6 +50,7 @@ def test_streamed_oracles_equal_the_derivatives_of_the_full_functions(setting):
     close(oracle.cross_g(problem, x, y, v, whole_g), cross.T @ v)
 
 
+@pytest.mark.slow
 def test_a_batch_is_the_function_on_its_rows(setting):
     problem, x, y, v, (train, _) = setting
     batch = problem.g_batch(jax.random.key(0), x, y)
@@ -61,6 +63,7 @@ def test_a_batch_is_the_function_on_its_rows(setting):
     assert set(np.flatnonzero(cross)) == set(np.asarray(batch.index).tolist())
 
 
+@pytest.mark.slow
 def test_batches_are_unbiased(setting):
     problem, x, y, _, (train, _) = setting
     keys = jax.random.split(jax.random.key(3), 4000)

@@ -5,7 +5,7 @@ import pytest
 from oracles import lp_data, lp_gradient, lp_lower, lp_phi, slope
 
 import unibio as ub
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 
 C = 1e-2
 
@@ -16,6 +16,7 @@ def regression(p, seed=0, **sizes):
     return problem, train, validation, weights
 
 
+@pytest.mark.slow
 def test_the_oracle_to_the_digits_printed():
     problem, train, _, weights = regression(4.0)
     w = jnp.asarray(lp_lower(weights, train, 4.0, C))
@@ -31,6 +32,7 @@ UNROLLED = {2.0: 3000, 2.5: 3000, 3.0: 4000, 3.5: 6000, 4.0: 8000, 6.0: 100_000,
 
 
 @pytest.mark.parametrize("p", sorted(UNROLLED))
+@pytest.mark.slow
 def test_finite_differences_on_regression(p):
     problem, train, validation, weights = regression(p)
     w = ub.lower_solution(problem, jnp.asarray(weights), jnp.zeros(8))
@@ -68,6 +70,7 @@ def nested_g(x, y, batch):
     return quartic / 4 - jnp.dot(u, x["t"][0]) - jnp.sin(x["s"]) * jnp.sum(w) - w[0] * x["t"][1]
 
 
+@pytest.mark.slow
 def test_nested_dicts_and_a_shift():
     x = {"s": jnp.array(0.7), "t": (jnp.array([0.3, -0.4, 1.0]), jnp.array(0.2))}
     y0 = {"a": {"b": jnp.array([1.0, 0.2, 1.5])}, "c": jnp.array([0.9, 0.1])}
@@ -108,6 +111,7 @@ def mixed_f(x, y, batch):
     return jnp.sum(jnp.sin(outer**3)) * (1 + inner[0] ** 2) + jnp.sum(jnp.cos(inner)) + outer[1] ** 3
 
 
+@pytest.mark.slow
 def test_a_hessian_full_badly_scaled_and_partly_singular():
     problem = ub.Problem(mixed_f, mixed_g, p=4.0)
     x = jnp.concatenate([jnp.zeros(2), jnp.asarray(np.random.default_rng(1).normal(size=40))])
@@ -135,10 +139,11 @@ def test_a_hessian_full_badly_scaled_and_partly_singular():
         value, info = ub.hypergradient(problem, x, y, method)
         assert info.status == Status.ok, name
         assert float(value @ direction) == pytest.approx(measured, rel=1e-6), name
-        assert int(info.floored) == (0 if name == "Unrolled" else 2)
+        assert int(info.floored) == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_the_papers_order_is_wrong(seed):
     """D H is right; H D, which the paper's formula means with its own definition, is off by 40 % and more."""
     problem, train, validation, weights = regression(4.0, seed)
@@ -158,12 +163,13 @@ def test_the_papers_order_is_wrong(seed):
     ("sizes", "p", "best"),
     [
         ({"n": 200, "m": 200, "d": 50}, 4.0, "Jacobi"),
-        pytest.param({"n": 200, "m": 200, "d": 50}, 8.0, "Jacobi", marks=pytest.mark.long),
+        pytest.param({"n": 200, "m": 200, "d": 50}, 8.0, "Jacobi", marks=pytest.mark.slow),
         ({"n": 200, "m": 200, "d": 50, "scale": np.geomspace(0.1, 10, 50)}, 4.0, "Jacobi"),
         ({"n": 20, "m": 20, "d": 50}, 4.0, "Power"),
-        pytest.param({"n": 20, "m": 20, "d": 50}, 6.0, "Power", marks=pytest.mark.long),
+        pytest.param({"n": 20, "m": 20, "d": 50}, 6.0, "Power", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_which_preconditioner_is_best(sizes, p, best):
     problem, _, _, weights = regression(p, 1, **sizes)
     x = jnp.asarray(weights)
@@ -184,7 +190,7 @@ def test_which_preconditioner_is_best(sizes, p, best):
 def test_negative_curvature_is_reported():
     saddle = ub.Problem(lambda x, y, b: jnp.sum(y), lambda x, y, b: y[0] ** 2 - y[1] ** 2 + x * y[0] * y[1], p=2.0)
     value, info = ub.hypergradient(saddle, 1.0, jnp.array([0.1, 0.2]), ub.CG(preconditioner=ub.Identity()))
-    assert info.status == Status.indefinite
+    assert info.status == Status.not_convex
     assert np.isfinite(value)
 
 
@@ -192,22 +198,25 @@ def test_max_steps_is_reported():
     problem, train, _, weights = regression(4.0)
     w = jnp.asarray(lp_lower(weights, train, 4.0, C))
     _, info = ub.hypergradient(problem, jnp.asarray(weights), w, ub.CG(max_steps=2))
-    assert info.status == Status.max_steps
+    assert info.status == Status.budget
     assert info.iterations == 2
     assert info.residual > 1e-10
 
 
+@pytest.mark.slow
 def test_calls_are_exact():
     problem, train, _, weights = regression(4.0)
     x, w = jnp.asarray(weights), jnp.asarray(lp_lower(weights, train, 4.0, C))
-    _, info = ub.hypergradient(problem, x, w, ub.Exact())
-    assert [int(c) for c in info.calls] == [60, 0, 8 * 60, 60]
-    _, info = ub.hypergradient(problem, x, w, ub.CG(preconditioner=ub.Identity()))
-    assert [int(c) for c in info.calls] == [60, 0, int(info.iterations) * 60, 60]
-    _, info = ub.hypergradient(problem, x, w, ub.CG())  # 8 unknowns: one block of 8 products
-    assert [int(c) for c in info.calls] == [60, 0, (int(info.iterations) + 8) * 60, 60]
-    _, info = ub.hypergradient(problem, x, w, ub.Unrolled(7, 0.1))
-    assert [int(c) for c in info.calls] == [60, 8 * 60, 0, 0]
+    _, info = ub.Exact()(problem, x, w, None)  # as a solver calls it; one product looks for rows that vanish
+    assert [int(c) for c in info.calls] == [60, 0, (1 + 8) * 60, 60]
+    _, info = ub.CG(preconditioner=ub.Identity())(problem, x, w, None)
+    assert [int(c) for c in info.calls] == [60, 0, (1 + int(info.iterations)) * 60, 60]
+    _, info = ub.CG()(problem, x, w, None)  # 8 unknowns: one block of 8 products
+    assert [int(c) for c in info.calls] == [60, 0, (1 + int(info.iterations) + 8) * 60, 60]
+    _, info = ub.Unrolled(7, 0.1)(problem, x, w, None)
+    assert [int(c) for c in info.calls] == [60, 7 * 60, 0, 0]
+    _, assessed = ub.hypergradient(problem, x, w, ub.CG())
+    assert int(assessed.calls.grad_f) == 3 * 60  # the estimate, and two looks at other points
 
 
 def test_stochastic_cg_uses_the_batches():

@@ -6,7 +6,7 @@ from oracles import lp_data, lp_lower
 
 import unibio as ub
 from unibio.core import coordinates, linear, oracle
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 
 MU, SCALE, Q, D = 0.3, 1.0, 10, 5
 ORTHOGONAL, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))
@@ -50,6 +50,7 @@ def test_the_bias_is_the_formulas(form):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=repr)
+@pytest.mark.slow
 def test_all_forms_have_the_same_expectation(form):
     count = 20_000
     values, _ = estimates(form, 0.1, count)
@@ -57,16 +58,18 @@ def test_all_forms_have_the_same_expectation(form):
     assert np.all(np.abs(error) < 5 * np.asarray(values.std(0)) / np.sqrt(count))
 
 
+@pytest.mark.slow
 def test_the_order_of_their_variances():
     variance = {type(form).__name__: float(jnp.sum(jnp.var(estimates(form, 0.1, 4000)[0], axis=0))) for form in FORMS}
     assert variance["Independent"] < variance["Horner"] < variance["Randomised"] / 10
 
 
+@pytest.mark.slow
 def test_the_number_of_products():
     calls = {type(form).__name__: estimates(form, 0.1, 4000)[1].calls for form in FORMS}
-    assert np.all(np.asarray(calls["Horner"].hvp) == Q - 1)
-    assert np.all(np.asarray(calls["Independent"].hvp) == Q * (Q - 1) // 2)
-    drawn = np.asarray(calls["Randomised"].hvp)
+    assert np.all(np.asarray(calls["Horner"].hvp) == 1 + Q - 1)  # one looks for rows that vanish
+    assert np.all(np.asarray(calls["Independent"].hvp) == 1 + Q * (Q - 1) // 2)
+    drawn = np.asarray(calls["Randomised"].hvp) - 1
     assert set(drawn.tolist()) == set(range(Q))
     assert abs(drawn.mean() - 4.5) < 5 * drawn.std() / np.sqrt(4000)
     for count in calls.values():
@@ -75,16 +78,17 @@ def test_the_number_of_products():
         assert np.all(np.asarray(count.grad_g) == 0)
 
 
+@pytest.mark.slow
 def test_products_count_samples():
     train, validation, weights = lp_data(0)
     problem = ub.problems.lp_regression(train, validation, 4.0, batch_size=16)
     x, w = jnp.asarray(weights), jnp.ones(8)
     _, info = ub.hypergradient(problem, x, w, ub.Neumann(5, 100.0), jax.random.key(0))
-    assert [int(c) for c in info.calls] == [16, 0, 4 * 16, 16]
+    assert [int(c) for c in info.calls] == [16, 0, 5 * 16, 16]
     _, info = ub.hypergradient(problem, x, w, ub.Neumann(5), jax.random.key(0))
-    assert int(info.calls.hvp) == (4 + 10) * 16
-    _, info = ub.hypergradient(problem, x, w, ub.Neumann(5, 100.0))
-    assert [int(c) for c in info.calls] == [60, 0, 4 * 60, 60]
+    assert int(info.calls.hvp) == (5 + 10) * 16
+    _, info = ub.Neumann(5, 100.0)(problem, x, w, None)
+    assert [int(c) for c in info.calls] == [60, 0, 5 * 60, 60]
 
 
 def test_variance_grows_geometrically():
@@ -100,6 +104,7 @@ def test_variance_grows_geometrically():
     assert abs(squares.mean() - expected) < 5 * squares.std() / np.sqrt(count)
 
 
+@pytest.mark.slow
 def test_a_scale_that_is_too_small_is_refused():
     """With C at the median λ_max of a family of regressions the series diverges on many of them."""
     problems, tops = [], []
@@ -116,10 +121,12 @@ def test_a_scale_that_is_too_small_is_refused():
     assert 1 <= sum(diverging) <= 6
     for (problem, x, w), wrong in zip(problems, diverging, strict=True):
         value, info = ub.hypergradient(problem, x, w, ub.Neumann(200, scale))
-        assert (info.status == Status.diverging) == wrong
+        assert (info.status == Status.diverged) == wrong
         assert np.all(np.isnan(value)) == wrong
         estimated, info = ub.hypergradient(problem, x, w, ub.Neumann(200))
-        assert info.status == Status.ok
+        exact, _ = ub.hypergradient(problem, x, w, ub.Exact())
+        error = np.linalg.norm(estimated - exact) / np.linalg.norm(exact)
+        assert info.status == (Status.ok if error < 5e-5 else Status.truncated), error
         assert np.all(np.isfinite(estimated))
 
 

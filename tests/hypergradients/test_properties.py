@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import unibio as ub
 from unibio.core import tree
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 
 SETTINGS = settings(max_examples=6, deadline=None, derandomize=True)
 ORDERS = st.floats(2.0, 10.0)
@@ -41,6 +42,7 @@ def power_f(x, y, batch):
     st.sampled_from([jnp.float32, jnp.float64]),
     st.integers(0, 10**6),
 )
+@pytest.mark.slow
 def test_methods_agree_whatever_the_structure(d, parts, dtype, seed):
     rng = np.random.default_rng(seed)
     x = jnp.asarray(rng.normal(size=d), dtype)
@@ -51,7 +53,7 @@ def test_methods_agree_whatever_the_structure(d, parts, dtype, seed):
     value, info = ub.hypergradient(problem, x_tree, y_tree, ub.CG())
     assert jax.tree.structure(value) == jax.tree.structure(x_tree)
     assert tree.dtype(value) == dtype
-    assert info.status == Status.ok
+    assert info.status in (Status.ok, Status.lower_not_solved)  # y is no minimiser; the linear system is what counts
     # κ(H) ≤ about 100 here; CG stops at 1e-10, or 50 units of rounding.
     error = np.linalg.norm(jax.flatten_util.ravel_pytree(value)[0] - exact) / (1e-30 + np.linalg.norm(exact))
     assert error < (1e-7 if dtype == jnp.float64 else 3e-3)
@@ -59,6 +61,8 @@ def test_methods_agree_whatever_the_structure(d, parts, dtype, seed):
 
 @SETTINGS
 @given(ORDERS, st.floats(-3.0, 3.0), st.sampled_from([jnp.float32, jnp.float64]))
+@example(2.0001, 0.0, jnp.float32)
+@pytest.mark.slow
 def test_example3_for_real_p(p, x, dtype):
     x = jnp.asarray(x, dtype)
     y = jnp.asarray(np.sign(np.sin(float(x))) * np.abs(np.sin(float(x))) ** (1 / (p - 1)), dtype)

@@ -7,9 +7,10 @@ from oracles import lp_data, lp_lower
 import unibio as ub
 from unibio.core import oracle, tree
 from unibio.core.protocols import Status
-from unibio.lower.newton import sample_gradient_norm
+from unibio.lower.verdict import sample_gradients
 
 
+@pytest.mark.slow
 def test_the_regression_oracle():
     train, validation, weights = lp_data(0)
     problem = ub.problems.lp_regression(train, validation, 4.0, 1e-2)
@@ -38,29 +39,25 @@ def test_degenerate_minimisers(p, x, y0):
     assert abs(np.sign(y) * np.abs(y) ** (p - 1) - np.sin(x)) <= 1e-12
 
 
-def gap_problem(problem, x, y):
-    gradient = oracle.grad_g(problem, x, y, problem.g_batches.whole())
-    return float(tree.norm(gradient) / jnp.maximum(1.0, sample_gradient_norm(problem, x, y)))
-
-
 @pytest.mark.parametrize("p", [3.0, 6.0, 20.0])
+@pytest.mark.slow
 def test_the_promised_gradient_norm_in_many_dimensions(p):
     rng = np.random.default_rng(0)
     coupling = rng.normal(size=(40, 40)) / 7
     problem = ub.problems.coupled_example3(p, coupling)
     x = jnp.asarray(np.where(np.arange(40) < 20, 0.0, rng.normal(size=40)))
     y = ub.lower_solution(problem, x, jnp.asarray(rng.normal(size=40)))
-    assert gap_problem(problem, x, y) <= 1e-12
+    assert float(tree.norm(oracle.grad_g(problem, x, y, problem.g_batches.whole()))) <= 1e-12
 
 
-def test_the_mean_norm_of_sample_gradients():
+def test_the_mean_size_of_sample_gradients():
     train, validation, weights = lp_data(2, n=30, d=3)
     problem = ub.problems.lp_regression(train, validation, 4.0, 0.1)
     w = jnp.array([0.5, -1.0, 0.2])
     s, r = 1 / (1 + np.exp(-weights)), train[0] @ np.asarray(w) - train[1]
     each = (s * 4 * r**3)[:, None] * train[0] + 0.4 * np.asarray(w) ** 3
-    norm = sample_gradient_norm(problem, jnp.asarray(weights), w)
-    assert float(norm) == pytest.approx(np.linalg.norm(each, axis=1).mean(), rel=1e-12)
+    sizes = sample_gradients(problem, jnp.asarray(weights), w)
+    np.testing.assert_allclose(sizes, np.abs(each).mean(axis=0), rtol=1e-12)
 
 
 def test_an_unsolvable_lower_level_is_reported():
@@ -71,13 +68,15 @@ def test_an_unsolvable_lower_level_is_reported():
     assert np.isnan(inside)
 
 
+@pytest.mark.slow
 def test_info_and_float32():
     problem = ub.problems.example3(jnp.float32(4.0))
     y, info = ub.Newton()(problem, jnp.float32(0.7), jnp.float32(2.0))
     assert y.dtype == jnp.float32
     assert info.status == Status.ok
     assert float(y) == pytest.approx(np.sin(0.7) ** (1 / 3), rel=1e-6)
-    assert int(info.calls.grad_g) == int(info.iterations) + 1
+    # One gradient a step, and those that judge the end: ten for rounding, two or six for each distance looked at.
+    assert int(info.iterations) + 1 + 10 + 8 <= int(info.calls.grad_g) <= int(info.iterations) + 200
     assert int(info.calls.hvp) > int(info.iterations)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import unibio as ub
 from unibio.core import oracle
-from unibio.problems.nli_rnn import NLI, recurrence
+from unibio.paper.cleaning.nli_rnn import NLI, recurrence
 
 RNG = np.random.default_rng(0)
 
@@ -24,6 +24,7 @@ SHAPES = (3, 2), (4, 3, 2), (2, 2)  # of start, a, w
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["from 0", "from a state"])
+@pytest.mark.slow
 def test_recurrence_in_every_mode(begun):
     """Value, gradient, both modes over both, and a third derivative, against the loop written out."""
     at, towards = ([jnp.asarray(RNG.normal(size=shape)) for shape in SHAPES] for _ in range(2))
@@ -52,6 +53,7 @@ def test_recurrence_in_every_mode(begun):
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0), (None, 1, None), (None, None, 2), (2, None, 0)])
+@pytest.mark.slow
 def test_many_recurrences_at_once(axes):
     """vmap inside and outside of derivatives, over any of the arguments."""
     at = [
@@ -74,6 +76,7 @@ def assert_same(ours, theirs):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 
+@pytest.mark.slow
 def test_nan_is_not_hidden_by_the_maximum_over_time():
     vectors = jnp.asarray(RNG.normal(size=(9, 3))).at[8].set(jnp.nan)
     model = NLI(vectors)
@@ -95,6 +98,7 @@ def setting():
     return made._replace(x=jnp.asarray(RNG.normal(size=6))), model, data
 
 
+@pytest.mark.slow
 def test_derivatives_against_finite_differences(setting):
     (problem, x, y), _, _ = setting
     batch = problem.g_batches.rows(0, 6)
@@ -119,6 +123,7 @@ def test_derivatives_against_finite_differences(setting):
     np.testing.assert_allclose(middle[3], difference(4), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_padding_and_order_change_nothing(setting):
     (_, _, y), model, (tokens, _) = setting
     logits = model(y, tokens)
@@ -133,6 +138,7 @@ def test_padding_and_order_change_nothing(setting):
     np.testing.assert_allclose(model(y, tuple(t[order] for t in tokens)), logits[order], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_hypergradient_predicts_retraining():
     """Moving one weight and solving the lower level again changes Φ as ∇Φ says; the sample's own, and nobody else's."""
     features, labels = RNG.normal(size=(40, 4)), RNG.integers(3, size=40)
@@ -179,6 +185,7 @@ def test_weights():
     np.testing.assert_allclose(oracle.grad_g(net.problem, x, w, batch), slope, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_noise_rate():
     """The lower level's loss written out, and dΦ/dr against retraining."""
     inputs, labels = RNG.normal(size=(30, 2)), RNG.integers(0, 3, size=30)

@@ -29,6 +29,7 @@ def test_example3_is_constant_outside():
     assert float(problem.f(0.0, jnp.asarray(-3.0), None)) == -1.0
 
 
+@pytest.mark.slow
 def test_coupling():
     rng = np.random.default_rng(0)
     coupling = rng.normal(size=(3, 4)) / 4

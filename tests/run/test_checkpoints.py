@@ -6,7 +6,6 @@ import subprocess
 import sys
 import warnings
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +13,8 @@ import optax
 import pytest
 
 import unibio as ub
-from unibio.run import checkpoints, fingerprints
-from unibio.run.checkpoints import decode, encode
+from unibio.files.archive import decode, encode
+from unibio.run import checkpoints, history_file, identity
 
 KEY = jax.random.key(3)
 NOISE = ub.Noise(grad_y_g=0.1, grad_z_f=0.1)
@@ -65,12 +64,12 @@ def size(problem, state):
 def test_interrupted_and_gone_on(tmp_path, undisturbed, number, step):
     before = signal.getsignal(number)
     cut = solve(tmp_path, metrics=size, callbacks=StopAt(step, number), chunk=4)
-    assert cut.status == ub.Outcome.interrupted
+    assert cut.status == ub.Status.interrupted
     assert cut.message.startswith(f"{signal.Signals(number).name} after {cut.steps} steps")
     assert step <= cut.steps < 60
     assert signal.getsignal(number) is before
     whole = solve(tmp_path, metrics=size)
-    assert whole.status == ub.Outcome.finished
+    assert whole.status == ub.Status.finished
     if cut.steps % 15 == 0:  # measured there anyway
         same(whole, undisturbed)
     else:  # one more measurement, at the stop
@@ -85,7 +84,7 @@ def test_killed_between_checkpoints(tmp_path, undisturbed):
     (tmp_path / ".step-000000000060.checkpoint.abc").write_bytes(b"half")
     same(solve(tmp_path, metrics=size), undisturbed)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "step-000000000040.checkpoint", "step-000000000060.checkpoint",
+        "history-0.log", "step-000000000040.checkpoint", "step-000000000060.checkpoint",
     ]  # fmt: skip
     again = solve(tmp_path, metrics=size)  # nothing left to do
     same(again, undisturbed)
@@ -111,9 +110,9 @@ def test_mutated_files_never_give_a_wrong_result(tmp_path):
 def test_mutated_files_of_a_run_are_passed_over(tmp_path):
     """200 more, of a real file: what a run would go on from is what was written, or nothing."""
     solve(tmp_path, steps=20)
-    (path,) = tmp_path.iterdir()
+    (path,) = ub.Checkpoints(tmp_path).files()
     content, rng = path.read_bytes(), np.random.default_rng(1)
-    run = decode(content)[0]["fingerprint"]
+    run = decode(content)[0]["run"]
     assert ub.Checkpoints(tmp_path).newest(run) is not None
     for _ in range(200):
         place, bit = int(rng.integers(len(content))), 1 << int(rng.integers(8))
@@ -140,14 +139,14 @@ def test_stop_rules_and_logs_after_a_stop_between_measurements(tmp_path):
     """Below asks for a metric that was last measured before the stop."""
     rule = ub.Below("size", 0.5)
     whole = solve(metrics=size, stop=rule)
-    assert whole.status == ub.Outcome.stopped
-    log = ub.logs.CSVLog(tmp_path / "log.csv")
+    assert whole.status == "ok"
+    log = ub.logs.JSONLines(tmp_path / "log.jsonl")
     cut = solve(tmp_path, metrics=size, stop=rule, callbacks=StopAt(7, signal.SIGTERM), chunk=4)
     assert cut.steps % 15
     gone_on = solve(tmp_path, metrics=size, stop=rule, callbacks=log)
-    assert gone_on.status == ub.Outcome.stopped
+    assert gone_on.status == "ok"
     same(gone_on, whole)
-    assert "size" in (tmp_path / "log.csv").read_text().splitlines()[0]
+    assert "size" in (tmp_path / "log.jsonl").read_text().splitlines()[0]
 
 
 class Edited(ub.SGD):
@@ -160,9 +159,9 @@ class Edited(ub.SGD):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"solver": ub.UniBiO(0.031, hypergradient=ub.Neumann(terms=2, scale=1.0))}, "solver differs"),
-        ({"solver": ub.UniBiO(0.03, hypergradient=ub.Neumann(terms=3, scale=1.0))}, "solver differs"),
-        ({"x": 0.9}, "x0, f, g or their gradients at the start differ"),
+        ({"solver": ub.UniBiO(0.031, hypergradient=ub.Neumann(terms=2, scale=1.0))}, "solver"),
+        ({"solver": ub.UniBiO(0.03, hypergradient=ub.Neumann(terms=3, scale=1.0))}, "solver"),
+        ({"x": 0.9}, "x0"),
         ({"key": jax.random.key(4)}, "key"),
         ({"problem": ub.problems.example3(6.0, NOISE, NOISE)}, "the problem's numbers or data"),
         ({"problem": ub.problems.example3(4.0, NOISE, ub.Noise(grad_y_g=0.2, grad_z_f=0.1))}, "the problem's numbers"),
@@ -170,56 +169,135 @@ class Edited(ub.SGD):
 )
 def test_another_run_is_refused(tmp_path, change, field):
     solve(tmp_path, steps=20)
-    with pytest.raises(ValueError, match=f"belongs to another run: .*{field}"):
+    with pytest.raises(ValueError, match=f"belongs to another run, which differs in .*{field}"):
         solve(tmp_path, steps=20, **change)
 
 
-def test_fingerprints_look_into_closures():
-    """Two optimisers that differ only in a number they closed over; the same one made twice is the same."""
+@pytest.mark.slow
+def test_a_stream_goes_on_from_a_checkpoint_and_is_no_other_way_to_draw(tmp_path):
+    """Bitwise after a stop in the middle of a pass; and whoever drew otherwise did not write that checkpoint."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(24, 3)), rng.normal(size=24)
+    x, y = jnp.zeros(24), jnp.zeros(3)
+
+    def run(folder, steps, **drawing):
+        sampler = ub.Dataset(data, 4, **drawing)
+        of_data = ub.problems.lp_regression(data, data, 2.0)
+        problem = ub.Problem(of_data.f, of_data.g, 2.0, f_batches=sampler, g_batches=sampler)
+        keep = None if folder is None else ub.Checkpoints(folder, every=5)
+        return ub.solve(problem, ub.SOBA(0.1, 0.1), x, y, steps=steps, key=KEY, checkpoint=keep)
+
+    run(tmp_path, 10, stream=True)
+    whole, at_once = run(tmp_path, 23, stream=True), run(None, 23, stream=True)
+    np.testing.assert_array_equal(whole.x, at_once.x)
+    np.testing.assert_array_equal(whole.y, at_once.y)
+    for other in ({"replace": False}, {"replace": True}):
+        with pytest.raises(ValueError, match="how samples are drawn"):
+            run(tmp_path, 23, **other)
+
+
+def test_optimisers_that_differ_in_a_number_they_close_over(tmp_path):
+    """It stands in the program of a step, though in no field of the solver."""
     with jax.numpy_dtype_promotion("standard"):
-        made = [ub.UniBiO(0.1, optimiser=optax.adam(rate)) for rate in (1e-3, 1e-2, 1e-3)]
-    described = [fingerprints._described(solver) for solver in made]
-    assert described[0] == described[2] != described[1]
-    lower = [fingerprints._described(ub.UniBiO(0.1, lower=kind(3, 0.1))) for kind in (ub.SGD, ub.SGD, Edited)]
-    assert lower[0] == lower[1] != lower[2]
+        made = [ub.UniBiO(0.1, optimiser=optax.adam(rate)) for rate in (1e-3, 1e-3, 1e-2)]
+        solve(tmp_path, steps=20, solver=made[0])
+        assert solve(tmp_path, steps=25, solver=made[1]).steps == 25
+        with pytest.raises(ValueError, match="belongs to another run: a step is another program"):
+            solve(tmp_path, steps=25, solver=made[2])
 
 
-FACTOR = 1.0
+def test_not_strict(tmp_path):
+    """What differs is told, and the run goes on from the checkpoint."""
+    solve(tmp_path, steps=20)
+    other = ub.UniBiO(0.031, hypergradient=ub.Neumann(terms=3, scale=1.0))
+    keep = ub.Checkpoints(tmp_path, strict=False)
+    with pytest.warns(RuntimeWarning, match="goes on from it") as warned:
+        result = ub.solve(PROBLEM, other, 1.0, 1.0, steps=30, key=KEY, checkpoint=keep)
+    assert result.steps == 30
+    assert "differs in solver" in str(warned[0].message)
+    assert "a step is another program" in str(warned[1].message)
 
 
-class Power:
-    """An object of a plain class, with a number in it."""
-
-    def __init__(self, exponent):
-        self.exponent = exponent
-
-    def __call__(self, x, y, batch):
-        return y**self.exponent
+def slightly_other(factor):
+    """Example 3 with a constant of its own in f, which no field of the problem has."""
+    problem = ub.problems.example3(4.0)
+    return ub.Problem(lambda x, y, batch: factor * problem.f(x, y, batch), problem.g, 4.0)
 
 
-def test_fingerprints_look_into_globals_objects_and_wrapped_functions(monkeypatch):
-    def scaled(x, y, batch):
-        return (lambda: FACTOR * jnp.sum(y))()
+@pytest.mark.parametrize(("factor", "refused"), [(1.0, False), (1 + 1e-9, False), (1.001, True)])
+def test_other_circumstances(tmp_path, monkeypatch, factor, refused):
+    """With other versions the bits may differ, but not the numbers."""
+    smooth = ub.SOBA(0.1, 0.1)
+    solve(tmp_path, steps=20, problem=slightly_other(1.0), solver=smooth)
+    where = identity.circumstances()
+    monkeypatch.setattr(checkpoints, "circumstances", lambda: where | {"versions": ["jax 0.0"]})
+    if refused:
+        with pytest.raises(ValueError, match="differs by more than 1e-06, also in versions"):
+            solve(tmp_path, steps=25, problem=slightly_other(factor), solver=smooth)
+    elif factor != 1:
+        with pytest.warns(RuntimeWarning, match=r"written under other circumstances \(versions\)"):
+            solve(tmp_path, steps=25, problem=slightly_other(factor), solver=smooth)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert solve(tmp_path, steps=25, problem=slightly_other(factor), solver=smooth).steps == 25
 
-    def closing_over(number):
-        return jax.jit(lambda x, y, batch: number * y)
 
-    first = fingerprints._code(scaled)
-    assert fingerprints._code(scaled) == first
-    monkeypatch.setitem(globals(), "FACTOR", 2.0)
-    assert fingerprints._code(scaled) != first
-    for make in (Power, closing_over):
-        assert fingerprints._code(make(1)) == fingerprints._code(make(1)) != fingerprints._code(make(2))
+def test_files_of_older_versions_are_refused_with_a_sentence(tmp_path):
+    content = encode({"fingerprint": {}, "steps": 20, "anchor": None, "halvings": 0}, {"state": [np.ones(2)]})
+    (tmp_path / "step-000000000020.checkpoint").write_bytes(content)
+    with pytest.raises(ValueError, match="was written by an older version of unibio"):
+        solve(tmp_path)
 
 
-def test_a_probe_beside_the_start():
-    """At y = 0 the quartic term of g and its gradient vanish."""
-    made = [
-        ub.Problem(lambda x, y, batch: jnp.sum(y * x), Quartic(jnp.asarray(scale)), p=4.0) for scale in (1.0, 1.0, 2.0)
-    ]
-    zero = jnp.zeros(2)
-    probes = [fingerprints._bytes(fingerprints._probe(problem, zero, zero, jax.random.key(0))) for problem in made]
-    assert probes[0] == probes[1] != probes[2]
+def test_files_of_others_are_left_alone(tmp_path, undisturbed):
+    """A copy made by hand, and somebody's notes."""
+    solve(tmp_path, steps=20, metrics=size)
+    names = ("step-000000000020-backup.checkpoint", "notes.txt", "step-20.checkpoint")
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    assert float(solve(tmp_path, metrics=size).x) == float(undisturbed.x)
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
+
+
+def test_a_history_is_appended_and_its_end_cut_off(tmp_path):
+    """Each checkpoint writes its own rows only; what a killed run wrote beyond its last checkpoint is not read."""
+    path = tmp_path / "history-0.log"
+    solve(tmp_path, steps=20)
+    first = path.read_bytes()
+    solve(tmp_path, steps=40)
+    second = path.read_bytes()
+    assert second.startswith(first)
+    assert len(second) < 2.2 * len(first)
+    path.write_bytes(second + b"half a block of a run that was killed")
+    longer, at_once = solve(tmp_path, steps=60), solve(steps=60)
+    same(longer, at_once)
+    assert path.read_bytes().startswith(second)
+
+
+@pytest.mark.parametrize("place", [0, 3, 300, -5])
+def test_a_damaged_history_loses_rows_and_not_the_run(tmp_path, undisturbed, place):
+    solve(tmp_path, steps=40)
+    path = tmp_path / "history-0.log"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match="some of the history before step 40 is lost"):
+        whole = solve(tmp_path)
+    assert float(whole.x) == float(undisturbed.x)
+    kept = whole.history["step"]
+    np.testing.assert_array_equal(whole.history["direction_norm"], undisturbed.history["direction_norm"][kept])
+    assert set(range(40, 60)) <= set(kept.tolist())
+    with warnings.catch_warnings():  # the file has been written anew
+        warnings.simplefilter("error")
+        again = solve(tmp_path)
+    np.testing.assert_array_equal(again.history["step"], kept)
+
+
+def test_a_history_without_its_file(tmp_path):
+    tables, intact = history_file.read(tmp_path / "history-0.log", 100)
+    assert not intact
+    assert tables == {"history": {}, "metrics": {}}
 
 
 def test_metrics_added_to_a_run_on_disk(tmp_path):
@@ -234,17 +312,10 @@ def twice(problem, state):
     return {"twice": 2 * jnp.abs(state.x)}
 
 
-class Quartic(eqx.Module):
-    scale: jax.Array
-
-    def __call__(self, x, y, batch):
-        return self.scale * jnp.sum(y**4) - jnp.sum(x * y)
-
-
 def test_a_full_disk(tmp_path, undisturbed, monkeypatch):
     """The run goes on with a warning; earlier files stay."""
     solve(tmp_path, steps=20, metrics=size)
-    (first,) = tmp_path.iterdir()
+    (first,) = ub.Checkpoints(tmp_path).files()
     content = first.read_bytes()
 
     def full(path, write):
@@ -257,9 +328,10 @@ def test_a_full_disk(tmp_path, undisturbed, monkeypatch):
     assert first.read_bytes() == content
 
 
-def test_a_disk_that_fills_up_during_a_write(tmp_path, undisturbed, monkeypatch):
-    """Nothing is left of the file that did not fit, and the next one is written when there is room again."""
-    failing = iter([False, True, False])
+@pytest.mark.parametrize("write", [2, 3], ids=["the history", "the checkpoint"])
+def test_a_disk_that_fills_up_during_a_write(tmp_path, undisturbed, monkeypatch, write):
+    """Nothing is left of what did not fit, and the next checkpoint is written when there is room again."""
+    failing = iter([number == write for number in range(6)])
     fsync = os.fsync
 
     def full(handle):
@@ -267,12 +339,12 @@ def test_a_disk_that_fills_up_during_a_write(tmp_path, undisturbed, monkeypatch)
             raise OSError(28, "No space left on device")
         fsync(handle)
 
-    monkeypatch.setattr("unibio.run.result.os.fsync", full)
+    monkeypatch.setattr("unibio.files.atomic.os.fsync", full)
     with pytest.warns(RuntimeWarning, match="no checkpoint at step 40: No space left on device"):
         whole = solve(tmp_path, metrics=size)
     same(whole, undisturbed)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "step-000000000020.checkpoint", "step-000000000060.checkpoint",
+        "history-0.log", "step-000000000020.checkpoint", "step-000000000060.checkpoint",
     ]  # fmt: skip
 
 
@@ -291,6 +363,7 @@ print(len(files), len(caught), caught[-1].message)
 """
 
 
+@pytest.mark.slow
 def test_a_small_disk(tmp_path):
     """A real one, 32 KB, filled by somebody else but for 8: the run ends as ever, older checkpoints are whole."""
     code = SMALL_DISK.format(path=sys.path, folder=str(tmp_path))

@@ -80,6 +80,7 @@ def test_truth_is_the_closed_form():
     assert metrics["phi"][-1] == pytest.approx(float(SETTING.problem.f(result.x, y_star, None)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_metrics_leave_the_trajectory_alone():
     plain, measured = run(steps=11), run(steps=11, metrics=[ub.Truth(ub.Exact())], every=2)
     np.testing.assert_array_equal(plain.x, measured.x)
@@ -101,10 +102,11 @@ def test_two_metrics_of_one_name_are_refused():
         run(steps=1, metrics=[ub.Truth(), ub.Truth()])
 
 
+@pytest.mark.slow
 def test_stop_below_a_tolerance():
     result = run(400, ub.AmIGO(0.5, 0.4), metrics=ub.Truth(), every=1, stop=ub.Below("gradient_norm", 1e-3))
     values = result.metrics["gradient_norm"]
-    assert result.status == "stopped"
+    assert result.status == "ok"
     assert result.steps < 400
     assert values[-1] <= 1e-3 < values[-2]
     assert "Below" in result.message
@@ -119,7 +121,7 @@ def test_stop_below_an_unknown_name():
 @pytest.mark.parametrize("chunk", [1, 7, None])
 def test_a_call_budget_ends_at_the_same_step_for_any_chunk(chunk):
     result = run(steps=40, stop=[ub.MaxCalls(95)], chunk=chunk)
-    assert result.status == "stopped"
+    assert result.status == "budget"
     assert result.steps == 10
     assert sum(result.calls) == 100
     np.testing.assert_array_equal(result.x, run(steps=10).x)
@@ -127,7 +129,7 @@ def test_a_call_budget_ends_at_the_same_step_for_any_chunk(chunk):
 
 def test_stop_after_seconds():
     result = run(steps=10**6, stop=ub.MaxSeconds(0.2))
-    assert result.status == "stopped"
+    assert result.status == "budget"
     assert 0.2 <= result.seconds < 5
     assert result.steps < 10**6
 
@@ -174,7 +176,8 @@ def test_a_bad_hypergradient_is_told():
     result = ub.solve(problem, too_small, 1.0, 1.0, steps=5, key=KEY)
     assert not result.history["ok"].any()
     assert "5 of 5 steps" in result.message
-    assert "Neumann series diverges" in result.message
+    assert "grew without bound" in result.message
+    assert "if scale was given, raise it" in result.message
 
 
 def test_resume_goes_on_as_if_nothing_had_happened():

@@ -126,12 +126,12 @@ def normalised(m):
 
 def unibio(problem, x, y, start, samples, *, warm, lower, estimate, eta, beta, period, move=normalised, project=None):
     """`warm` and `lower` solve the lower level: (problem, x, y, batches) ↦ y; η is a function of t."""
-    y, m = warm(problem, x, y, start), None
+    y, m = warm(problem, x, y, start), 0.0
     for t, s in enumerate(samples):
-        if t % period == 0:
+        if (t + 1) % period == 0:
             y = lower(problem, x, y, s["lower"])
         h = estimate(problem, x, y, s)
-        m = h if m is None else beta * m + (1 - beta) * h
+        m = beta * m + (1 - beta) * h
         x = x - eta(t) * move(m)
         x = x if project is None else project(x)
         yield {"x": x, "y": y, "momentum": m, "d": m}

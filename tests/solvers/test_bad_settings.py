@@ -18,7 +18,7 @@ def solve(solver, setting=QUADRATIC, **options):
 
 BAD = {
     "budget": (lambda: ub.EpochSGD(steps=4), r"steps=4 is less than first_epoch=5.*raise steps"),
-    "no epoch": (lambda: ub.EpochSGD(first_epoch=0.5), r"first_epoch must be finite and ≥ 1"),
+    "no epoch": (lambda: ub.EpochSGD(first_epoch=0.5), r"first_epoch must be finite and ≥ 2"),
     "tau": (lambda: ub.EpochSGD(tau=0.5), r"tau must be finite and ≥ 1"),
     "radius": (lambda: ub.EpochSGD(radius=0.0), r"radius=…\) must be finite and > 0"),
     "lower step": (lambda: ub.SGD(step_size=-1.0), r"SGD\(step_size=…\) must be finite and > 0"),
@@ -30,6 +30,8 @@ BAD = {
     "weight": (lambda: ub.SUSTAIN(0.1, 0.1, upper_weight=2.0), r"upper_weight must be finite and > 0 and ≤ 1"),
     "no key": (lambda: solve(ub.SOBA(0.1, 0.1), key=None), r"solve needs key=…, e\.g\. key=jax\.random\.key\(0\)"),
     "steps": (lambda: solve(ub.SOBA(0.1, 0.1), steps=-1), r"steps must be ≥ 0"),
+    "one-step epochs": (lambda: ub.BOREP(0.1, 0.1, lower_steps=1), r"lower_steps must be ≥ 2.*ends where it began"),
+    "one-step first epoch": (lambda: ub.EpochSGD(1, first_epoch=1), r"first_epoch must be .*≥ 2.*ends where it began"),
     "noise": (lambda: solve(ub.SABA(0.1, 0.1), NOISY), r"SABA needs a finite sum for f.*is Noise.*use SOBA"),
     "exact": (lambda: solve(ub.SABA(0.1, 0.1)), r"SABA needs a finite sum for f.*is Full.*Dataset"),
     "lower has no p": (

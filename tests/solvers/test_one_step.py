@@ -154,8 +154,8 @@ BALLS = ub.EpochSGD(steps=8, step_size=0.3, first_epoch=2, radius=0.05)
 BALLS_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=2, radius=0.05, steps=8, p=P)
 FIXED_BALL = ub.EpochSGD(steps=10, step_size=0.3, first_epoch=2, radius=0.05, tau=2, shrink=False)
 FIXED_BALL_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=2, radius=0.05, steps=10, tau=2, shrink=False)
-REFINEMENT = ub.EpochSGD(steps=5, step_size=0.3, first_epoch=1.5, radius=0.05)
-REFINEMENT_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=1.5, radius=0.05, steps=5, p=2)
+REFINEMENT = ub.EpochSGD(steps=8, step_size=0.3, first_epoch=2.5, radius=0.05)
+REFINEMENT_REFERENCE = partial(ref.epoch_sgd, step=0.3, first=2.5, radius=0.05, steps=8, p=2)
 
 
 NUMPY_UNIBIO = partial(ref.unibio, warm=BALLS_REFERENCE, lower=BALLS_REFERENCE, eta=lambda t: 0.2, beta=0.7, period=2)
@@ -215,6 +215,7 @@ CASES = {
         partial(ref.soba, gamma=0.3, a=0.5, rho=0.05, b=0.25),
         soba_draws,
     ),
+    "SOBA with its decays": Case(ub.SOBA(0.3, 0.05), partial(ref.soba, gamma=0.3, a=0.5, rho=0.05, b=0.5), soba_draws),
     "SABA": Case(ub.SABA(0.3, 0.05), partial(ref.saba, gamma=0.3, rho=0.05, slots=SLOTS), saba_draws),
     "MA-SOBA": Case(
         ub.MASOBA(0.3, 0.05, linear_step_size=0.08, momentum=0.7),
@@ -243,7 +244,7 @@ CASES = {
             nu=0.08,
         ),
         partial(bo_rep_draws, lower_steps=3),
-        warm=5,
+        warm=8,
     ),
     "AmIGO": Case(
         ub.AmIGO(0.3, 0.05, linear_step_size=0.08, lower_steps=2, linear_steps=3),

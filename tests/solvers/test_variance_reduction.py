@@ -39,7 +39,7 @@ def final(solver, steps):
     return contest.table["gradient_norm"].reshape(4, -1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_saba_converges_linearly_where_soba_stalls():
     saba = final(ub.SABA(0.1, 0.1), 4000)
     soba = final(ub.SOBA(0.1, 0.1, upper_decay=0.0, lower_decay=0.0), 4000)
@@ -50,6 +50,7 @@ def test_saba_converges_linearly_where_soba_stalls():
     assert np.median(soba[:, -1] / soba[:, 2]) > 0.1  # and no longer falls
 
 
+@pytest.mark.slow
 def test_the_memory_holds_what_it_says_after_1000_steps():
     problem, x, y = setting()
     solver = ub.SABA(0.05, 0.05)

@@ -17,6 +17,7 @@ def restated(problem, p):
 
 
 @pytest.mark.parametrize("true_p", [4.0, 8.0])
+@pytest.mark.slow
 def test_example3(true_p):
     ends = []
     solver = ub.UniBiO.without_p(0.02)
@@ -36,7 +37,7 @@ def test_through_a_singular_point():
         assert abs(result.x + np.pi / 2) < 0.03
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_lp_regression():
     data = ub.problems.corrupted_regression(100, 5)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, batch_size=None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
     from unibio.comparison import Comparison
-    from unibio.experiments.tables import Rows
+    from unibio.files.tables import Rows
     from unibio.problems import Setting
 
 MADE_BY = "unibio compare"
@@ -38,10 +38,10 @@ def compare(
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
     from unibio.comparison import compare as run
-    from unibio.experiments import plot
-    from unibio.experiments.study import set_up_jax
-    from unibio.experiments.tables import claim
-    from unibio.run.distributed import is_leader
+    from unibio.comparison import plot
+    from unibio.distributed import is_leader
+    from unibio.files.cache import set_up_jax
+    from unibio.files.folders import claim
 
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
@@ -78,7 +78,7 @@ def compare(
 
 def joined() -> "Mesh":
     """All devices of all processes."""
-    from unibio.run import distributed
+    from unibio import distributed
 
     distributed.initialise()
     return distributed.mesh()
@@ -86,7 +86,7 @@ def joined() -> "Mesh":
 
 def named_problem(name: str, p: float | None) -> "Setting":
     """The problem of that name with its start; p only where it has one to choose."""
-    from unibio.experiments.reproduce import nearest
+    from unibio.core.checks import nearest
     from unibio.problems import PROBLEMS
 
     maker = PROBLEMS[nearest(name, PROBLEMS, "problem")]
@@ -99,9 +99,9 @@ def named_problem(name: str, p: float | None) -> "Setting":
 
 def named_solver(name: str, upper: float, lower: float) -> Any:
     """The solver of that name with these step sizes."""
-    from unibio.comparison.tuning import replaced, step_size_fields
-    from unibio.experiments.reproduce import nearest
+    from unibio.core.checks import nearest
     from unibio.solvers import SOLVERS
+    from unibio.solvers.step_sizes import replaced, step_size_fields
 
     kind = SOLVERS[nearest(name, SOLVERS, "solver")]
     both = "lower_step_size" in {field.name for field in dataclasses.fields(kind)}
@@ -124,7 +124,7 @@ def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
     """One row for each solver, at the end of its runs."""
     import numpy as np
 
-    from unibio.comparison.tuning import step_size_fields
+    from unibio.solvers.step_sizes import step_size_fields
 
     table = Table("solver", "step sizes", "‖∇Φ‖", "lowest to highest", "Φ", "calls", "s")
     for name, solver in solvers.items():

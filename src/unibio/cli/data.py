@@ -14,7 +14,7 @@ def data(
     out: Annotated[Path | None, typer.Option(help="Folder (default: $UNIBIO_DATA_DIR/snli, or ./data/snli).")] = None,
 ) -> None:
     """Download a data set: checked, resumable."""
-    from unibio.data import download, snli
+    from unibio.paper.data import download, snli
 
     if name != "snli":
         raise ValueError(f"no data set {name!r}; there is snli.")

@@ -1,7 +1,5 @@
 """`unibio list`: what there is to run."""
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -10,14 +8,15 @@ from rich.table import Table
 
 def listing() -> None:
     """List experiments, problems and solvers."""
-    from unibio.experiments.study import EXPERIMENTS, load
+    from unibio.paper.claims.registry import every_claim
+    from unibio.paper.framework.study import EXPERIMENTS, load
     from unibio.problems import PROBLEMS
     from unibio.solvers import SOLVERS
 
     _print("Experiments (unibio reproduce NAME)", {name: load(name).__doc__ for name in EXPERIMENTS})
     _print("Problems (unibio compare … --problem NAME)", {name: made.__doc__ for name, made in PROBLEMS.items()})
     _print("Solvers (unibio compare NAME …)", {name: solver.__doc__ for name, solver in SOLVERS.items()})
-    Console().print(f"{_claims()} claims of the paper (unibio verify)", highlight=False)
+    Console().print(f"{len(every_claim())} claims of the paper (unibio verify)", highlight=False)
 
 
 def _print(title: str, described: Mapping[str, str | None]) -> None:
@@ -30,14 +29,3 @@ def _print(title: str, described: Mapping[str, str | None]) -> None:
     console = Console(markup=False)
     console.print(table)
     console.print()
-
-
-def _claims() -> int:
-    """How many claims are registered once every module of claims is imported."""
-    from unibio import experiments
-    from unibio.experiments.registry import CLAIMS
-
-    for module in pkgutil.iter_modules(experiments.__path__):
-        if module.name.startswith("claims"):
-            importlib.import_module(f"unibio.experiments.{module.name}")
-    return len(CLAIMS)

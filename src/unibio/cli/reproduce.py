@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from unibio.experiments.reproduce import Event
+    from unibio.paper.framework.reproduce import Event
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
@@ -31,8 +31,9 @@ def reproduce(
     replot: Annotated[bool, typer.Option("--replot", help="Only draw all figures and the report anew.")] = False,
 ) -> None:
     """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
-    from unibio.experiments import reproduce as work
-    from unibio.experiments.study import EXPERIMENTS, Options, set_up_jax
+    from unibio.files.cache import set_up_jax
+    from unibio.paper.framework import reproduce as work
+    from unibio.paper.framework.study import EXPERIMENTS, Options
 
     chosen = work.checked_names(names or [], full)
     progress = _Progress({name: work.COSTS.get(name, 1) for name in chosen})

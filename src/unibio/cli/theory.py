@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from unibio.theory import Constants
+    from unibio.paper.theory import Constants
 
 _WARNING = "Worst-case bounds, and astronomically conservative: what the theorem guarantees, not what to run."
 
@@ -30,13 +30,13 @@ def theory(
     plot: Annotated[Path | None, typer.Option(help="Draw total calls against ε into this file.")] = None,
 ) -> None:
     """The main theorem's schedule, by the paper's and by the sharp analysis."""
-    from unibio import theory as th
+    from unibio.paper import theory as th
 
     given = [name for name, value in (("--p", p), ("--dim", dim), ("--noise", noise)) if value is not None]
     if constants is not None and (given or example):
         raise ValueError(f"--constants says it all; leave out {', '.join([*given, *([example] if example else [])])}.")
     if plot is not None:
-        from unibio.experiments.plot import check_path
+        from unibio.comparison.plot import check_path
 
         check_path(plot)
     sets = [read_constants(constants)] if constants else _example(example or "example3", p, dim, noise)
@@ -48,8 +48,8 @@ def theory(
     Console().print(table)
     Console().print(_WARNING, highlight=False)
     if plot is not None:
-        from unibio.experiments import plot as drawing
-        from unibio.experiments import schedules
+        from unibio.comparison import plot as drawing
+        from unibio.paper.studies import schedules
 
         drawing.save(schedules.draw({"totals": schedules.totals(sorted(sets, key=lambda c: c.p))}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
@@ -57,7 +57,7 @@ def theory(
 
 def _example(name: str, p: float | None, dim: int | None, noise: float | None) -> "list[Constants]":
     """The constants asked for, and those of other orders for the plot."""
-    from unibio import theory as th
+    from unibio.paper import theory as th
 
     sigma = {"sigma_f": 1.0 if noise is None else noise, "sigma_g1": 1.0 if noise is None else noise}
     if name == "example1":
@@ -74,7 +74,7 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
 
 def read_constants(path: Path) -> "Constants":
     """theory.Constants from a JSON object with its fields."""
-    from unibio.theory import Constants
+    from unibio.paper.theory import Constants
 
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"), parse_int=float)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from unibio.experiments.registry import Row
+    from unibio.paper.claims.registry import Row
 
 _COLOURS = {"confirmed": "green", "corrected": "yellow", "refuted": "red"}
 
@@ -24,8 +24,8 @@ def verify(
         raise ValueError("--markdown prints the page of all claims: leave out --claim or --markdown.")
     import jax
 
-    from unibio.experiments.registry import as_markdown
-    from unibio.experiments.registry import verify as check
+    from unibio.paper.claims.registry import as_markdown
+    from unibio.paper.claims.registry import verify as check
 
     jax.config.update("jax_enable_x64", True)
     with Console(stderr=True).status("checking the paper's claims …") as status:

@@ -1,8 +1,6 @@
 """Several solvers on one problem, the same seeds for each, as one tidy table."""
 
-import csv
 import dataclasses
-import io
 import json
 import os
 import platform
@@ -20,9 +18,11 @@ from unibio.comparison.store import Store
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
+from unibio.files import tables
+from unibio.files.atomic import write_file
 from unibio.run.ensemble import as_seeds
 from unibio.run.metrics import Metric, Truth
-from unibio.run.result import Table, write_file
+from unibio.run.result import Table
 
 _KEYS = ("solver", "seed", "step")
 
@@ -162,26 +162,12 @@ def _first(lane: Table, metric: str, target: float) -> dict[str, float]:
 
 
 def _write_csv(path: Path, table: Table) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
-    writer.writerows(zip(*(values.tolist() for values in table.values()), strict=True))
-    write_file(path, lambda file: file.write(text.getvalue().encode()))
+    rows = zip(*(values.tolist() for values in table.values()), strict=True)
+    text = tables.as_csv([dict(zip(table, row, strict=True)) for row in rows])
+    write_file(path, lambda file: file.write(text.encode()))
 
 
 def _read_csv(path: Path) -> Table:
-    with path.open(newline="") as file:
-        header, *rows = csv.reader(file)
-    columns = zip(*rows, strict=True)
-    return {name: _parsed(name, column) for name, column in zip(header, columns, strict=True)}
-
-
-def _parsed(name: str, column: tuple[str, ...]) -> np.ndarray:
-    if name == "solver":
-        return np.asarray(column)
-    if name == "finite":
-        return np.asarray([entry == "True" for entry in column])
-    try:
-        return np.asarray([int(entry) for entry in column])
-    except ValueError:
-        return np.asarray([float(entry) for entry in column])
+    rows = tables.from_csv(path.read_text())
+    table = {name: np.asarray(tables.column(rows, name)) for name in rows[0]}
+    return table | ({"finite": table["finite"] == "True"} if "finite" in table else {})

@@ -14,16 +14,13 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from unibio.core import tree
-from unibio.core.problem import Problem, prepare
+from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
-from unibio.run.checkpoints import decode, encode
-from unibio.run.ensemble import run_ensemble
-from unibio.run.fingerprints import Facts, fingerprint
-from unibio.run.metrics import as_measure
-from unibio.run.processes import from_leader, is_leader
-from unibio.run.programs import check_solver
-from unibio.run.result import Table, write_file
+from unibio.distributed.processes import from_leader, is_leader
+from unibio.files.archive import decode, encode
+from unibio.files.atomic import write_file
+from unibio.run.ensemble import depends_on, run_ensemble
+from unibio.run.result import Table
 
 
 class Store:
@@ -40,7 +37,7 @@ class Store:
         found, path = None, None
         if self.folder is not None:
             facts = json.dumps(
-                _facts(problem, solvers, x, y, keys, metrics) | length, sort_keys=True, default=int
+                depends_on(problem, solvers, x, y, keys, metrics) | length, sort_keys=True, default=int
             ).encode()
             path = self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}.piece"
             found = _read(path, shared=mesh is not None and jax.process_count() > 1)
@@ -54,13 +51,6 @@ class Store:
                     message = f"{path} is not kept: {error.strerror or error}."
                     warnings.warn(message, RuntimeWarning, stacklevel=4)
         return found
-
-
-def _facts(problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array, metrics: Any) -> Facts:
-    """What the numbers of an ensemble depend on: a tuple of solvers, keys and metrics is described as one solver is."""
-    problem, x, y = prepare(problem, x, y)
-    everything = (*(check_solver(solver, tree.dtype(x)) for solver in solvers), as_measure(metrics), keys)
-    return fingerprint(problem, everything, x, y, keys[0])
 
 
 def _read(path: Path, shared: bool) -> tuple[Table, float] | None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +21,7 @@ from unibio.run.ensemble import as_seeds
 from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
+from unibio.solvers.step_sizes import replaced, step_size_fields
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both levels
 
@@ -102,25 +102,7 @@ def tune(
     return Tuned(candidates[best], settings, scores, tables)
 
 
-def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
-    """The names of a solver's upper and lower step size."""
-    names = {field.name for field in dataclasses.fields(solver)}  # type: ignore[arg-type]
-    return "step_size", "lower_step_size" if "lower_step_size" in names else "lower.step_size"
-
-
 def _with(solver: Any, setting: Mapping[str, float]) -> Any:
     for name, value in setting.items():
         solver = replaced(solver, name, value)
     return solver
-
-
-def replaced(solver: Any, name: str, value: float) -> Any:
-    """The solver with another number in the field `name`, dotted where it lies deeper; checked as at construction."""
-    head, _, rest = name.partition(".")
-    fields = {field.name: field for field in dataclasses.fields(solver)} if isinstance(solver, eqx.Module) else {}
-    if head not in fields or fields[head].metadata.get("static", False):
-        numbers = [n for n, f in fields.items() if not f.metadata.get("static", False)]
-        raise ValueError(f"{type(solver).__name__} has no number {head!r} to tune; it has {', '.join(numbers)}.")
-    if not rest:
-        return dataclasses.replace(solver, **{head: value})
-    return dataclasses.replace(solver, **{head: replaced(getattr(solver, head), rest, value)})

@@ -5,6 +5,7 @@ axis (a lower loop draws all of its samples as one block), `batch(realisation)` 
 the oracles take, and `whole()` is the exact mean over everything.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks, tree
+from unibio.core.streams import Site, Turn, positions, shuffled
 from unibio.core.tree import PyTree
 
 _CHUNK_ROWS = 2048
@@ -57,10 +59,16 @@ class Dataset(eqx.Module):
 
     Arguments:
         data: pytree of arrays that share their first axis.
-        batch_size: samples in each random batch, at most n.
-        replace: independent draws (the default), or without replacement: the batches of one draw (a lower loop's, say)
-            come from fresh permutations cut into batches, remainders dropped. Draws with other keys are independent.
+        batch_size: samples in each random batch, at most n. Left out, every batch is all samples, each once: nothing is
+            random, and nothing is copied.
+        replace: whether a sample may come twice. True (the default): independent draws. False: the batches of one draw
+            (a lower loop's, say) are cut from a fresh random order; draws with other keys are independent.
         chunk_size: rows per chunk of `whole()`; by default at most 2048 rows and 8 MB.
+        stream: True: without replacement from step to step. In a run (`solve`, `trajectory`, `compare`) the batches of
+            each kind (for lower steps, for Hessian products, for f, …) go through the data again and again, each time
+            in another random order. Outside a run it is `replace=False`.
+
+    Where batches do not divide n, each random order leaves out its last samples.
 
     Example:
         >>> data = Dataset((jnp.ones((10, 3)), jnp.zeros(10)), batch_size=4)
@@ -69,22 +77,37 @@ class Dataset(eqx.Module):
     """
 
     data: PyTree
-    batch_size: int = eqx.field(static=True)
+    turn: Turn | None
+    batch_size: int | None = eqx.field(static=True)
     replace: bool = eqx.field(static=True)
     chunk_size: int = eqx.field(static=True)
+    stream: bool = eqx.field(static=True)
 
-    def __init__(self, data: PyTree, batch_size: int, replace: bool = True, chunk_size: int | None = None) -> None:
+    def __init__(
+        self,
+        data: PyTree,
+        batch_size: int | None = None,
+        replace: bool | None = None,
+        chunk_size: int | None = None,
+        stream: bool = False,
+    ) -> None:
         rows = _common_length(data)
-        checks.whole_number("batch_size", batch_size, low=1)
-        if batch_size > rows:
-            raise ValueError(
-                f"batch_size {batch_size} is larger than the data ({rows} samples); use batch_size={rows}."
-            )
+        if batch_size is not None:
+            checks.whole_number("batch_size", batch_size, low=1)
+            if batch_size > rows:
+                raise ValueError(
+                    f"batch_size {batch_size} is larger than the data ({rows} samples); leave it out to use them all."
+                )
         self.data = jax.tree.map(jnp.asarray, data)
+        self.turn = None
         self.batch_size = batch_size
-        if not isinstance(replace, bool):
-            raise TypeError(f"replace must be True or False; got {replace!r}.")
-        self.replace = replace
+        replace = not stream if replace is None else replace
+        for name, value in (("replace", replace), ("stream", stream)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False; got {value!r}.")
+        if stream and replace:
+            raise ValueError("a stream draws without replacement: leave out replace=True, or stream=True.")
+        self.replace, self.stream = replace, stream
         if chunk_size is None:
             row_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) // rows
             chunk_size = min(rows, _CHUNK_ROWS, max(1, _CHUNK_BYTES // max(1, row_bytes)))
@@ -97,31 +120,79 @@ class Dataset(eqx.Module):
         return int(jax.tree.leaves(self.data)[0].shape[0])
 
     @property
+    def in_parts(self) -> bool:
+        """Whether f and g see fewer than all samples at a time."""
+        return self.chunk_size < self.n or (self.batch_size or self.n) < self.n
+
+    @property
     def slots(self) -> int:
         """Number of batches of the fixed partition 0..batch_size−1, batch_size..2·batch_size−1, …"""
-        return self.n // self.batch_size
+        return self.n // (self.batch_size or self.n)
 
-    def slot(self, k: jax.Array | int) -> Batch:
+    def slot(self, k: jax.Array | int) -> "Batch | Whole":
         """Batch k of the fixed partition, for methods that remember one gradient per batch."""
+        if self.batch_size is None:
+            return self.whole()
         k = jnp.asarray(k, jnp.int32)
         return self.rows(k * self.batch_size, self.batch_size, slot=k)
 
-    def draw(self, key: jax.Array, count: int, x: PyTree = None, y: PyTree = None) -> jax.Array:
-        """int32[count, batch_size]: sample numbers."""
+    def draw_slot(self, key: jax.Array, site: Site | None = None) -> jax.Array:
+        """int32: one slot at random."""
+        if self.turn is None or site is None:
+            return jax.random.randint(key, (), 0, self.slots, jnp.int32)
+        keys, place = positions(self.turn, site, 1, self.slots)
+        return shuffled(keys[0], place[0], self.slots)
+
+    def draw(
+        self, key: jax.Array, count: int, x: PyTree = None, y: PyTree = None, site: Site | None = None
+    ) -> jax.Array | None:
+        """int32[count, batch_size]: sample numbers; None where a batch is everything. A stream goes by the site."""
+        if self.batch_size is None:
+            return None
         if self.replace:
             return jax.random.randint(key, (count, self.batch_size), 0, self.n, jnp.int32)
+        if self.turn is not None and site is not None:
+            return self._streamed(self.turn, site, count, self.batch_size)
         epochs = -(-count // self.slots)
         orders = jax.vmap(lambda k: jax.random.permutation(k, self.n))(jax.random.split(key, epochs))
         batches = orders[:, : self.slots * self.batch_size].reshape(-1, self.batch_size)
         return batches[:count].astype(jnp.int32)
 
-    def batch(self, realisation: jax.Array) -> Batch:
-        value = jax.tree.map(lambda a: a.at[realisation].get(mode="promise_in_bounds"), self.data)
-        return Batch(realisation, value, jnp.asarray(-1, jnp.int32))
+    def _streamed(self, turn: Turn, site: Site, count: int, size: int) -> jax.Array:
+        keys, place = positions(turn, site, count, self.slots)
+        numbers = place[:, None] * jnp.uint32(size) + jnp.arange(size, dtype=jnp.uint32)[None, :]
+        return jax.vmap(lambda key, numbers: shuffled(key, numbers, self.n))(keys, numbers)
+
+    def at(self, turn: Turn | None) -> "Dataset":
+        """The data as a run sees them that stands at `turn`; the same if they are no stream."""
+        return self._with(turn=turn) if self.stream else self
+
+    def resized(self, batch_size: int) -> "Dataset":
+        """The same data in batches of another size, which come from streams of their own."""
+        turn = self.turn
+        if turn is not None:
+            turn = turn._replace(seed=jax.random.fold_in(turn.seed, batch_size))
+        return self._with(batch_size=batch_size, turn=turn)
+
+    def _with(self, **changes: Any) -> "Dataset":
+        other = copy.copy(self)  # also of a subclass, whatever its arguments
+        for name, value in changes.items():
+            object.__setattr__(other, name, value)
+        return other
+
+    def batch(self, realisation: jax.Array | None) -> "Batch | Whole":
+        if realisation is None:
+            return self.whole()
+        return self._lookup(realisation)
+
+    def _lookup(self, index: jax.Array) -> Batch:
+        value = jax.tree.map(lambda a: a.at[index].get(mode="promise_in_bounds"), self.data)
+        return Batch(index, value, jnp.asarray(-1, jnp.int32))
 
     def sample(self, key: jax.Array) -> Batch:
         """One random batch."""
-        return self.batch(self.draw(key, 1)[0])
+        realisation = self.draw(key, 1)
+        return self.rows(0, self.n) if realisation is None else self._lookup(realisation[0])
 
     def whole(self) -> "Whole":
         return Whole(self)
@@ -134,7 +205,7 @@ class Dataset(eqx.Module):
 
     def spread(self, count: int) -> Batch:
         """`count` samples at even distances, for a rough look at all of them."""
-        return self.batch(jnp.arange(count, dtype=jnp.int32) * (self.n // count))
+        return self._lookup(jnp.arange(count, dtype=jnp.int32) * (self.n // count))
 
 
 class Whole(eqx.Module):
@@ -188,7 +259,7 @@ class Whole(eqx.Module):
 def _common_length(data: PyTree) -> int:
     leaves = jax.tree_util.tree_leaves_with_path(data)
     if not leaves:
-        raise ValueError("data has no arrays; pass e.g. Dataset((X, y), batch_size=64).")
+        raise ValueError("data has no arrays; pass e.g. Dataset((X, y)).")
     lengths = {}
     for path, leaf in leaves:
         name = "data" + jax.tree_util.keystr(path)

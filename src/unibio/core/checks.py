@@ -2,8 +2,9 @@
 where they are concrete: under a caller's own `jit` or `vmap` only shapes and dtypes can be seen."""
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -94,12 +95,12 @@ def optimiser_step(transformation: Any, gradient: PyTree, state: Any, x: PyTree)
         ) from error
 
 
-def whole_number(name: str, value: Any, *, low: int) -> None:
+def whole_number(name: str, value: Any, *, low: int, remedy: str = "") -> None:
     """`value` must be an int ≥ low."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int; got {value!r} ({type(value).__name__}).")
     if value < low:
-        raise ValueError(f"{name} must be ≥ {low}; got {value}.")
+        raise ValueError(f"{name} must be ≥ {low}; got {value}. {remedy}".rstrip())
 
 
 def real_array(name: str, value: Any) -> jax.Array:
@@ -130,6 +131,11 @@ def _leaf(name: str, leaf: Any) -> jax.Array:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(
             f"{name} must be real and floating; got dtype {array.dtype}. Write 1.0 instead of 1, or use .astype(float)."
+        )
+    if jnp.finfo(array.dtype).bits < 32:
+        raise TypeError(
+            f"{name} has dtype {array.dtype}, whose two or three digits are too few for second derivatives. Keep x and "
+            "y in float32 or float64; f and g may compute in a shorter dtype inside."
         )
     if array.size == 0:
         raise ValueError(f"{name} is empty (shape {array.shape}); remove it or give it entries.")
@@ -204,3 +210,13 @@ def scalar_function(name: str, fn: Callable[..., Any], *args: Any, hint: str = "
             f"{name}(x, y, batch) returns {out.dtype} for variables of {wanted}: "
             f"some constant or data inside it has another dtype; cast it to {wanted}."
         )
+
+
+def nearest(name: str, known: Sequence[str] | dict[str, Any], what: str) -> str:
+    """The name if it is known; else a ValueError that proposes the nearest."""
+    if name in known:
+        return name
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    hint = f" Did you mean {by_lower[close[0]]!r}?" if close else ""
+    raise ValueError(f"no {what} {name!r}.{hint} There are {', '.join(known)}.")

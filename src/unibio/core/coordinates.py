@@ -1,7 +1,7 @@
 """The coordinate z = spow(y − a0, p−1) in which a uniformly convex lower level looks strongly convex.
 
 D = diag(dy/dz) = diag(1 / ((p−1)|y−a0|^(p−2))) is infinite where y_i = a0_i. Nothing here divides by
-zero: |y−a0| is floored at δ(p, dtype), the smallest distance whose (p−2)-th power is still a normal number.
+zero: |y−a0|^(p−2) is at least `safe(dtype)` in D, and the way back from z to y stays δ(p, dtype) away from a0.
 """
 
 from typing import Any
@@ -73,7 +73,7 @@ def floor(p: Any, dtype: Any) -> jax.Array:
     return jnp.maximum(jnp.asarray(1e-12, dtype), 4 * tiny**exponent)
 
 
-def _broadcast(shift: PyTree, y: PyTree) -> PyTree:
+def shifts(shift: PyTree, y: PyTree) -> PyTree:
     """a0 as a tree of y's structure: it is one number for all coordinates, or such a tree already."""
     return shift if tree.same_structure(shift, y) else jax.tree.map(lambda _: shift, y)
 
@@ -82,12 +82,12 @@ def floors(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     """δ of each leaf of y, large enough that a0 + δ differs from a0 in rounding."""
     dtype = tree.dtype(y)
     delta, eps = floor(p, dtype), jnp.finfo(dtype).eps
-    return jax.tree.map(lambda a0: jnp.maximum(delta, 8 * eps * jnp.abs(a0)), _broadcast(shift, y))
+    return jax.tree.map(lambda a0: jnp.maximum(delta, 8 * eps * jnp.abs(a0)), shifts(shift, y))
 
 
 def offset(y: PyTree, shift: PyTree) -> PyTree:
     """y − a0."""
-    return tree.sub(y, _broadcast(shift, y))
+    return tree.sub(y, shifts(shift, y))
 
 
 def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
@@ -96,11 +96,19 @@ def inverse_scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
     return jax.tree.map(lambda t: (p - 1) * abs_pow(t, p - 2), offset(y, shift))
 
 
+def safe(dtype: Any) -> float:
+    """The smallest second derivative that is trusted, tiny^(5/6): 4.7e-32 in float32, 1.5e-256 in float64.
+
+    A number below it has lost digits to underflow, or will when it is multiplied by another. Where a row of the lower
+    Hessian is smaller, y is moved until it is not (`hypergradients.singular`), and D is bounded by its reciprocal.
+    """
+    return float(jnp.finfo(dtype).tiny) ** (5 / 6)
+
+
 def scaling(y: PyTree, p: Any, shift: PyTree) -> PyTree:
-    """D = dy/dz = 1/((p−1)·max(|y−a0|, δ)^(p−2)), as a tree like y; always finite."""
-    p = order(p)
-    distance = jax.tree.map(lambda t, d: jnp.maximum(jnp.abs(t), d), offset(y, shift), floors(y, p, shift))
-    return jax.tree.map(lambda t: 1 / ((p - 1) * t ** (p - 2)), distance)
+    """D = dy/dz = 1/((p−1)·max(|y−a0|^(p−2), safe)), as a tree like y; always finite."""
+    p, least = order(p), safe(tree.dtype(y))
+    return jax.tree.map(lambda t: 1 / ((p - 1) * jnp.maximum(abs_pow(t, p - 2), least)), offset(y, shift))
 
 
 def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
@@ -112,7 +120,7 @@ def to_z(y: PyTree, p: Any, shift: PyTree) -> PyTree:
 def from_z(z: PyTree, p: Any, shift: PyTree) -> PyTree:
     """y_δ(z) = a0 + s·max(|z|^(1/(p−1)), δ), s = +1 at 0, with derivative D(y_δ): finite at z = 0."""
     distance = jax.tree.map(lambda t, d: _floored_root(t, p, d), z, floors(z, p, shift))
-    return tree.add(distance, _broadcast(shift, z))
+    return tree.add(distance, shifts(shift, z))
 
 
 @jax.custom_jvp

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core import tree
 from unibio.core.tree import PyTree
@@ -14,74 +15,195 @@ Operator = Callable[[PyTree], PyTree]
 
 
 class CGResult(NamedTuple):
-    """v ≈ H⁻¹b, the larger of ‖r‖/‖b‖ and ‖Mr‖/‖Mb‖, steps, whether pᵀHp ≤ 0 was met, decrease of ½vᵀHv − bᵀv."""
+    """What `conjugate_gradients` found.
+
+    `value` is v ≈ H⁻¹b and `residual` the larger of its two relative residuals. `curvature` tells why it stopped early,
+    if it did: `POSITIVE` (it did not), `FLAT` or `NEGATIVE`. `condition` (NaN unless asked for)
+    estimates λ_max/λ_min of M^½HM^½ within a factor of two, as far as b has made the iteration see its spectrum.
+    """
 
     value: PyTree
     residual: jax.Array
     steps: jax.Array
-    indefinite: jax.Array
-    decrease: jax.Array
+    curvature: jax.Array
+    condition: jax.Array
 
 
-def conjugate_gradients(operator: Operator, b: PyTree, m: PyTree, rtol: Any, max_steps: int) -> CGResult:
+POSITIVE, FLAT, NEGATIVE = 0, 1, 2
+
+
+class _Iteration(NamedTuple):
+    """The state of CG in the coordinate u = M^(−½)v, where b has a largest entry of 1."""
+
+    u: PyTree
+    r: PyTree
+    p: PyTree
+    rho: jax.Array
+    residual: jax.Array
+    steps: jax.Array
+    curvature: jax.Array
+    steepest: jax.Array
+    spectrum: "_Spectrum | None"
+
+
+def conjugate_gradients(
+    operator: Operator,
+    b: PyTree,
+    m: PyTree,
+    rtol: Any,
+    max_steps: int,
+    weight: PyTree = None,
+    estimate_condition: bool = False,
+    min_steps: int = 0,
+) -> CGResult:
     """Preconditioned CG for H v = b from v = 0, with the positive diagonal `m` ≈ 1/diag(H).
 
-    It stops when both ‖r‖ ≤ rtol·‖b‖ and ‖m∘r‖ ≤ rtol·‖m∘b‖. In the first norm, as in rᵀMr, a coordinate with
-    H_ii = 1e-24 counts for nothing, although its v_i is of order one; in the second it counts fully, but
-    there an m that is far too large in one coordinate hides the others. On pᵀHp ≤ 0 (up to rounding) it
-    keeps the iterate it has and says so.
+    It runs in the coordinate u = M^(−½)v, on M^½HM^½ u = M^½b/σ with σ = max|M^½b|: there numbers are of order one,
+    so nothing underflows although the entries of H and b may be 1e-30.
+
+    It stops when both ‖M^½r‖ ≤ rtol·‖M^½b‖ and ‖w∘r‖ ≤ rtol·‖w∘b‖, r = b − Hv. In the first norm a coordinate with
+    H_ii = 1e-24 counts for nothing, although its v_i is of order one. In the second, with w ≈ 1/diag(H), it counts
+    fully, but there a w that is far too large in one coordinate hides the others. w is `weight`, or m if left out.
+
+    With `min_steps` it goes on for at least so many steps, as long as a residual is left: a few eigenvalues that are
+    much smaller than the others hardly show in the residual, but in the next directions.
+
+    A direction with pᵀHp ≤ 0 (up to rounding) ends it with the iterate it has. The curvature is called NEGATIVE if it
+    is below zero by more than the rounding of H's largest entries, else FLAT.
     """
-    eps = jnp.finfo(tree.dtype(b)).eps
-    z0 = tree.mul(m, b)
-    b_norm, z_norm = tree.norm(b), tree.norm(z0)
+    limits = jnp.finfo(tree.dtype(b))
+    root = jax.tree.map(jnp.sqrt, m)
+    c = tree.mul(root, b)
+    most = tree.largest(c)
+    sigma = jnp.where(most > 0, most, 1.0)  # NaN stays NaN
+    c = jax.tree.map(lambda leaf: leaf / sigma, c)
+    first = tree.dot(c, c)
+    w = tree.divide(m if weight is None else weight, root)
+    w_norm = tree.norm(tree.mul(w, c))
+    w = jax.tree.map(lambda leaf: jnp.minimum(leaf / w_norm, jnp.sqrt(limits.max)), w)
 
-    def relative_residual(r: PyTree, z: PyTree) -> jax.Array:
-        return jnp.where(b_norm == 0, 0.0, jnp.maximum(tree.norm(r) / b_norm, tree.norm(z) / z_norm))  # NaN stays NaN
+    def unfinished(now: _Iteration) -> jax.Array:
+        more = (now.residual > rtol) | ((now.steps < min_steps) & (now.rho > 0))
+        return more & (now.steps < max_steps) & (now.curvature == POSITIVE)
 
-    def unfinished(state: Any) -> jax.Array:
-        _, r, z, _, _, steps, indefinite, _ = state
-        return (relative_residual(r, z) > rtol) & (steps < max_steps) & ~indefinite
+    def step(now: _Iteration) -> _Iteration:
+        hp = tree.mul(root, operator(tree.mul(root, now.p)))
+        curvature, length = tree.dot(now.p, hp), tree.dot(now.p, now.p)
+        steepest = jnp.maximum(now.steepest, curvature / length)
+        ended = curvature <= 4 * limits.eps * jnp.sqrt(length) * jnp.sqrt(tree.dot(hp, hp))
+        negative = curvature < -64 * limits.eps * steepest * length
+        kind = jnp.where(ended, jnp.where(negative, NEGATIVE, FLAT), POSITIVE).astype(jnp.int32)
+        alpha = jnp.where(ended, jnp.zeros_like(now.rho), now.rho / jnp.where(ended, 1.0, curvature))
+        u, r = tree.axpy(alpha, now.p, now.u), tree.axpy(-alpha, hp, now.r)
+        rho = tree.dot(r, r)
+        weighted = tree.mul(w, r)
+        beta = jnp.where(ended, jnp.zeros_like(rho), rho / now.rho)
+        return _Iteration(
+            u,
+            r,
+            tree.axpy(beta, now.p, r),
+            rho,
+            jnp.sqrt(jnp.maximum(rho / first, tree.dot(weighted, weighted))),
+            now.steps + 1,
+            kind,
+            steepest,
+            None if now.spectrum is None else now.spectrum.seen(alpha, beta),
+        )
 
-    def step(state: Any) -> Any:
-        v, r, z, p, rho, steps, _, decrease = state
-        hp = operator(p)
-        curvature = tree.dot(p, hp)
-        # Both norms in the coordinate M^(-1/2)p, where entries of very different size compare.
-        p_size = tree.dot(p, jax.tree.map(jnp.divide, p, m))
-        hp_size = tree.dot(hp, tree.mul(m, hp))
-        indefinite = curvature <= 4 * eps * jnp.sqrt(p_size) * jnp.sqrt(hp_size)
-        alpha = jnp.where(indefinite, jnp.zeros_like(rho), rho / jnp.where(indefinite, 1.0, curvature))
-        v, r = tree.axpy(alpha, p, v), tree.axpy(-alpha, hp, r)
-        z = tree.mul(m, r)
-        rho_next = tree.dot(r, z)
-        beta = jnp.where(indefinite, jnp.zeros_like(rho), rho_next / rho)
-        return v, r, z, tree.axpy(beta, p, z), rho_next, steps + 1, indefinite, decrease + alpha * rho / 2
+    none = jnp.int32(0)
+    residual = jnp.where(first == 0, jnp.zeros_like(first), first / first)  # NaN stays NaN
+    spectrum = _unseen(tree.dtype(b)) if estimate_condition else None
+    start = _Iteration(
+        tree.zeros_like(c), c, c, first, residual, none, jnp.int32(POSITIVE), jnp.zeros_like(first), spectrum
+    )
+    end = jax.lax.while_loop(unfinished, step, start)
+    value = jax.tree.map(lambda s, u: sigma * (s * u), root, end.u)
+    condition = jnp.full_like(first, jnp.nan) if end.spectrum is None else end.spectrum.condition()
+    return CGResult(value, end.residual, end.steps, end.curvature, condition)
 
-    start = (tree.zeros_like(b), b, z0, z0, tree.dot(b, z0), jnp.int32(0), jnp.asarray(False), jnp.zeros_like(b_norm))
-    v, r, z, _, _, steps, indefinite, decrease = jax.lax.while_loop(unfinished, step, start)
-    return CGResult(v, relative_residual(r, z), steps, indefinite, decrease)
+
+_SHIFTS = 2.0 ** (np.arange(-80, 41) + 0.5)
+
+
+class _Spectrum(NamedTuple):
+    """Which of the shifts 2^(k+½)·T_11 lie below, and which above, every eigenvalue of CG's tridiagonal matrix T.
+
+    By Sturm: shift s lies below all eigenvalues if every q_k > 0, above all if every q_k < 0, where q_1 = T_11 − s and
+    q_{k+1} = T_{k+1,k+1} − s − T_{k,k+1}²/q_k. The entries of T are the coefficients of CG: T_{k,k+1}² = β_k/α_k² and
+    T_kk = 1/α_k + β_{k−1}/α_{k−1}.
+    """
+
+    unit: jax.Array
+    q: jax.Array
+    below: jax.Array
+    above: jax.Array
+    diagonal: jax.Array
+    coupling: jax.Array
+
+    def seen(self, alpha: jax.Array, beta: jax.Array) -> "_Spectrum":
+        """One more row of T; a step of length 0 adds none."""
+        inverse = 1 / alpha
+        unit = jnp.where(self.unit > 0, self.unit, inverse)
+        q = inverse + self.diagonal - unit * jnp.asarray(_SHIFTS, unit.dtype) - self.coupling / self.q
+        row = _Spectrum(unit, q, self.below & (q > 0), self.above & (q < 0), beta * inverse, beta * inverse * inverse)
+        return jax.tree.map(lambda new, old: jnp.where(alpha > 0, new, old), row, self)
+
+    def condition(self) -> jax.Array:
+        """λ_max/λ_min within a factor of two; infinite where an end lies beyond the shifts."""
+        shifts = jnp.asarray(_SHIFTS, self.unit.dtype)
+        least = jnp.max(jnp.where(self.below, shifts, 0))
+        most = jnp.min(jnp.where(self.above, shifts, jnp.inf))
+        return jnp.where(self.unit > 0, most / least / 2, jnp.nan)
+
+
+def _unseen(dtype: jnp.dtype) -> _Spectrum:
+    zero, every = jnp.zeros((), dtype), jnp.ones(_SHIFTS.shape, bool)
+    return _Spectrum(zero, jnp.ones(_SHIFTS.shape, dtype), every, every, zero, zero)
 
 
 def solve_spd(
-    operator: Operator, b: PyTree, m: PyTree, rtol: Any, max_steps: int, nan_on_failure: bool = False
+    operator: Operator,
+    b: PyTree,
+    m: PyTree,
+    rtol: Any,
+    max_steps: int,
+    weight: PyTree = None,
+    nan_on_failure: bool = False,
 ) -> CGResult:
     """`conjugate_gradients`, differentiable in both modes by what the operator closes over and by b.
 
     A derivative rule must be linear in b, so it cannot look at the residual itself: `nan_on_failure` does so
-    inside the solver.
+    inside the solver; a residual that is not finite makes the value NaN in any case.
+
+    The system is handed to `custom_linear_solve` as one vector: leaf by leaf, a leaf on which the tangent of b does not
+    depend would be no linear input. What else CG found travels at the end of that vector, as unknowns of which the
+    operator is the identity: as auxiliary output it would come back batched from every `vmap`, which `jax.jacfwd`
+    refuses.
     """
-    m = jax.lax.stop_gradient(m)
+    flat, unravel = tree.ravel(b)
+    n = flat.size
+    flat_m = jax.lax.stop_gradient(tree.ravel(m)[0])
+    flat_weight = None if weight is None else jax.lax.stop_gradient(tree.ravel(weight)[0])
 
-    def solve(operator: Operator, b: PyTree) -> tuple[PyTree, CGResult]:
-        result = conjugate_gradients(operator, b, m, rtol, max_steps)
-        value = result.value
+    def product(u: jax.Array) -> jax.Array:
+        return tree.ravel(operator(unravel(u)))[0]
+
+    def extended(u: jax.Array) -> jax.Array:
+        return jnp.concatenate([product(u[:n]), u[n:]])
+
+    def solve(_: Operator, b: jax.Array) -> jax.Array:
+        result = conjugate_gradients(product, b[:n], flat_m, rtol, max_steps, flat_weight)
+        good = jnp.isfinite(result.residual)
         if nan_on_failure:
-            solved = (result.residual <= rtol) & ~result.indefinite
-            value = tree.or_nan(solved, value)
-        return value, result._replace(value=None)
+            good = good & (result.residual <= rtol) & (result.curvature == POSITIVE)
+        found = [jnp.asarray(number, b.dtype) for number in result[1:4]]
+        return jnp.concatenate([tree.or_nan(good, result.value), jnp.stack(found)])
 
-    value, result = jax.lax.custom_linear_solve(operator, b, solve, symmetric=True, has_aux=True)
-    return result._replace(value=value)
+    right = jnp.concatenate([flat, jnp.zeros(3, flat.dtype)])
+    solution = jax.lax.custom_linear_solve(extended, right, solve, symmetric=True)
+    residual, steps, curvature = jax.lax.stop_gradient(solution[n:])
+    steps, curvature = steps.astype(jnp.int32), curvature.astype(jnp.int32)
+    return CGResult(unravel(solution[:n]), residual, steps, curvature, jnp.full_like(residual, jnp.nan))
 
 
 def probes(like: PyTree, count: int) -> PyTree:
@@ -100,25 +222,46 @@ def probes(like: PyTree, count: int) -> PyTree:
     return jax.vmap(unravel)(signs)
 
 
+def irregular(like: PyTree, start: float = 0.37) -> PyTree:
+    """A fixed vector of irregular signs and unequal magnitudes in [1, 2): hardly any structure is orthogonal to it."""
+    return tree.mul(jax.tree.map(lambda leaf: leaf[0], probes(like, 1)), uneven(like, start))
+
+
+def uneven(like: PyTree, start: float) -> PyTree:
+    """Numbers in [1, 2), all different."""
+    flat, unravel = tree.ravel(like)
+    return unravel(1 + (0.618034 * jnp.arange(flat.size, dtype=flat.dtype) + start) % 1)
+
+
+def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree, jax.Array]:
+    """diag(H) > 0 from one block of `count` products: Bekas' estimator, the mean of z∘Hz over the probes z.
+
+    It is exact for at most `count` unknowns, up to the rounding of its row. Else small rows are spoilt by large
+    columns, and an entry below a quarter of its row's norm is replaced by that. The second answer is whether an entry
+    is negative beyond doubt, which can be told only if it is exact.
+    """
+    z = probes(like, count)
+    limits = jnp.finfo(tree.dtype(like))
+    noise = 8 * float(limits.eps) if tree.size(like) <= count else 0.25
+    # The barrier keeps XLA from turning (a/c)/unit into a/(c·unit), where the product may underflow.
+    products = jax.lax.optimization_barrier(jax.vmap(operator)(z))
+    unit = jax.tree.map(lambda h: jnp.maximum(jnp.max(jnp.abs(h), axis=0), limits.tiny), products)
+    relative = jax.tree.map(lambda h, u: h / u[None], products, unit)  # whose squares do not underflow
+    row_norm = jax.tree.map(lambda h: jnp.sqrt(jnp.mean(h * h, axis=0)), relative)
+    mean = jax.tree.map(lambda z, h: jnp.mean(z * h, axis=0), z, relative)
+    share = jax.tree.map(lambda d, r: jnp.maximum(d, noise * r), mean, row_norm)
+    diagonal = jax.tree.map(lambda s, u: jnp.maximum(s * u, limits.tiny), share, unit)
+    negative = jax.tree.map(lambda d, r: (d < -noise * r) & (tree.size(like) <= count), mean, row_norm)
+    return diagonal, tree.any_true(negative)
+
+
 def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Operator) -> tuple[PyTree, jax.Array]:
     """diag(H) > 0 from one block of `count` products with `rough` ≈ H, and one with H where that is needed.
 
-    Bekas' estimator, the mean of z∘Hz, is exact for at most `count` unknowns. Else small rows are spoilt by
-    large columns: the second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly
-    constant. If the first is already nearly constant its noise would do more harm than good, and a
-    constant is returned, with False. An entry below a quarter of its row's norm is mostly noise and is
-    replaced by that.
+    The second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly constant. If the first is
+    already nearly constant its noise would do more harm than good, and a constant is returned, with False.
     """
-    z = probes(like, count)
-    tiny = jnp.finfo(tree.dtype(like)).tiny
-
-    def estimate(operator: Operator) -> PyTree:
-        products = jax.vmap(operator)(z)
-        row_norm = jax.tree.map(lambda h: jnp.sqrt(jnp.mean(h * h, axis=0)), products)
-        mean = jax.tree.map(lambda z, h: jnp.mean(z * h, axis=0), z, products)
-        return jax.tree.map(lambda d, r: jnp.maximum(jnp.maximum(d, r / 4), tiny), mean, row_norm)
-
-    first = estimate(rough)
+    first, _ = rough_diagonal(rough, like, count)
     if tree.size(like) <= count and rough is operator:
         return first, jnp.asarray(False)
     logarithms = jnp.log(tree.ravel(first)[0])
@@ -127,7 +270,7 @@ def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Opera
     s = jax.tree.map(jax.lax.rsqrt, first)
 
     def second() -> PyTree:
-        return tree.mul(first, estimate(lambda v: tree.mul(s, operator(tree.mul(s, v)))))
+        return tree.mul(first, rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)[0])
 
     return tree.lazily(uneven, second, even), uneven
 
@@ -156,8 +299,7 @@ def largest_eigenvalue(operator: Operator, m: PyTree, steps: int) -> jax.Array:
     u = jax.tree.map(lambda leaf: leaf[0], probes(m, 1))
 
     def step(carry: Any, _: None) -> Any:
-        u, _ = carry
-        u = tree.scale(1 / jnp.maximum(tree.norm(u), jnp.finfo(tree.dtype(m)).tiny), u)
+        u = tree.direction(carry[0])[0]
         hu = tree.mul(root, operator(tree.mul(root, u)))
         return (hu, tree.norm(hu)), None
 

@@ -9,9 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks, tree
-from unibio.core.batches import Full, Sampler
+from unibio.core.batches import Dataset, Full, Sampler, Whole
+from unibio.core.means import check_means
 from unibio.core.noise import visible
+from unibio.core.streams import Site, Turn
 from unibio.core.tree import PyTree
+
+_STREAMS = 2**32 - 2  # the streams' number among the steps of a run, which fold theirs into its key
 
 
 class Problem(eqx.Module):
@@ -63,13 +67,38 @@ class Problem(eqx.Module):
             ):
                 raise TypeError(f"{name} must be a sampler such as Dataset or Noise; got {type(sampler).__name__}.")
 
-    def f_batch(self, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+    def f_batch(self, key: jax.Array | None, x: PyTree, y: PyTree, site: Site | None = None) -> Any:
         """A random batch for f; everything when there is no key."""
-        return _one_batch(self.f_batches, key, x, y)
+        return _one_batch(self.f_batches, key, x, y, site)
 
-    def g_batch(self, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+    def g_batch(self, key: jax.Array | None, x: PyTree, y: PyTree, site: Site | None = None) -> Any:
         """A random batch for g; everything when there is no key."""
-        return _one_batch(self.g_batches, key, x, y)
+        return _one_batch(self.g_batches, key, x, y, site)
+
+    def f_draws(self, key: jax.Array, count: int, x: PyTree, y: PyTree, site: Site) -> PyTree:
+        """`count` realisations of f's samples, for `f_batches.batch` to turn into batches one by one."""
+        return _draws(self.f_batches, key, count, x, y, site)
+
+    def g_draws(self, key: jax.Array, count: int, x: PyTree, y: PyTree, site: Site) -> PyTree:
+        """`count` realisations of g's samples, for `g_batches.batch` to turn into batches one by one."""
+        return _draws(self.g_batches, key, count, x, y, site)
+
+    def at_step(self, key: jax.Array, t: jax.Array) -> "Problem":
+        """The problem as step t of the run with this key sees it: streams stand where t says."""
+        return self._turned(lambda _: Turn(jax.random.fold_in(key, jnp.uint32(_STREAMS)), t))
+
+    def counting(self, turns: Callable[[jax.Array], jax.Array]) -> "Problem":
+        """The problem for draws that are not made once a step: streams stand at turns(t) instead of t."""
+        return self._turned(lambda turn: None if turn is None else turn._replace(t=turns(turn.t)))
+
+    def _turned(self, turned: Callable[[Turn | None], Turn | None]) -> "Problem":
+        samplers = (self.f_batches, self.g_batches)
+        if not any(isinstance(sampler, Dataset) and sampler.stream for sampler in samplers):
+            return self
+        f_batches, g_batches = (
+            sampler.at(turned(sampler.turn)) if isinstance(sampler, Dataset) else sampler for sampler in samplers
+        )
+        return Problem(self.f, self.g, self.p, self.shift, f_batches, g_batches)
 
 
 def as_pytree(fn: Any) -> Any:
@@ -81,11 +110,24 @@ def as_pytree(fn: Any) -> Any:
     return jax.tree_util.Partial(fn)
 
 
-def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree) -> Any:
+def _draws(sampler: Sampler, key: jax.Array, count: int, x: PyTree, y: PyTree, site: Site | None) -> PyTree:
+    if isinstance(sampler, Dataset):
+        return sampler.draw(key, count, x, y, site)
+    return sampler.draw(key, count, x, y)
+
+
+def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree, site: Site | None = None) -> Any:
     if key is None:
         return sampler.whole()
-    draws = sampler.draw(key, 1, x, y)
+    draws = _draws(sampler, key, 1, x, y, site)
     return sampler.batch(jax.tree.map(lambda leaf: leaf[0], draws))
+
+
+def _shown(batch: Any) -> Any:
+    """What f and g are called with: of everything, the first chunk."""
+    if isinstance(batch, Whole):
+        return batch.rows(0, min(batch.dataset.chunk_size, batch.length))
+    return visible(batch)
 
 
 def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
@@ -103,7 +145,9 @@ def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, Py
                 f"problem{jax.tree_util.keystr(path)} is a {type(leaf).__name__} and no array. Keep it out of the "
                 "leaves of f and g: eqx.field(static=True), or split a model by equinox.partition(model, eqx.is_array)."
             )
-    return tree.cast(problem, tree.dtype(x)), x, y
+    problem = tree.cast(problem, tree.dtype(x))
+    check_means(problem, x, y)
+    return problem, x, y
 
 
 def check_functions(problem: Problem, x: PyTree, y: PyTree) -> None:
@@ -112,7 +156,7 @@ def check_functions(problem: Problem, x: PyTree, y: PyTree) -> None:
     for name, fn, sampler in (("f", problem.f, problem.f_batches), ("g", problem.g, problem.g_batches)):
 
         def value(x: PyTree, y: PyTree, key: jax.Array, fn: Any = fn, sampler: Any = sampler) -> Any:
-            return fn(x, y, visible(_one_batch(sampler, key, x, y)))
+            return fn(x, y, _shown(_one_batch(sampler, key, x, y)))
 
         exact = isinstance(sampler, Full)
         hint = f"batch is None because the problem has no {name}_batches" if exact else ""

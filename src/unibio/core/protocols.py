@@ -3,42 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from unibio.core.problem import Problem
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
-
-
-class Status(eqx.Enumeration):
-    """How a computation ended; each status is its own message. Compare with `==`, under jit too."""
-
-    ok: Any = "ok"
-    max_steps: Any = "stopped at max_steps before the tolerance: raise max_steps, loosen rtol, or start closer"
-    indefinite: Any = (
-        "negative curvature: g is not convex in y at this point; the value is what was reached before it. "
-        "Solve the lower level further, or use Neumann"
-    )
-    diverging: Any = (
-        "the Neumann series diverges: its scale C is below half the largest eigenvalue; raise it or leave it out"
-    )
-    no_limit: Any = (
-        "the Hessian is singular here and the hypergradient has no limit: f or ∇_y g is not differentiable "
-        "in z = spow(y − shift, p−1). See unibio.differentiable_in_z; check p and shift"
-    )
-    stagnated: Any = "no further progress possible in this precision, short of the tolerance: use float64 or rescale g"
-    zero: Any = (
-        "x does not move: it is stationary, or f does not depend on x, through y neither (∇_y g not on x, or y where "
-        "∇_y f = 0)"
-    )
-    not_finite: Any = "NaN or infinity appeared: x, y or the data are outside the range of this dtype"
-
-
-def describe(status: Status) -> str:
-    """The message of a status, in words."""
-    return str(Status[status])  # type: ignore[misc]
-
 
 _MOST = 2**31 - 1
 
@@ -69,11 +39,32 @@ class Calls(NamedTuple):
         return Calls(*(add_counts(a, b) for a, b in zip(self, other, strict=True)))
 
 
-class HyperInfo(NamedTuple):
-    """What a hypergradient estimate cost and how good it is.
+class Evaluation(NamedTuple):
+    """Where a hypergradient was evaluated: `y` is the given one, with the coordinates moved by `distance` whose row of
+    the Hessian vanishes (0 for the others); `v` solves H v = ∇_y f there, or is None for `Unrolled`."""
 
-    `residual` is relative and belongs to the linear system as the method sees it; `floored` is the number
-    of coordinates moved to y_i = a0_i ± δ because the Hessian is singular there.
+    y: PyTree
+    distance: PyTree
+    v: PyTree
+
+
+class HyperInfo(NamedTuple):
+    """How a hypergradient estimate was found, what it cost, and how good it is.
+
+    `residual` is the relative residual of the linear system as the method sees it (for `Unrolled`, how much of the
+    start is left after its steps), `floored` the number of coordinates of y that were moved because their row of the
+    Hessian vanishes, and `at` says where to and what v is.
+
+    The last three say how good the estimate is. `unibio.hypergradient` computes them on all data; they are NaN where a
+    solver asked, which does not pay for them, or where random batches or noise were drawn, which they do not cover.
+
+    - `lower_residual`: how far y is from minimising g, between 0 (at the minimiser) and 1. With r = ∇_y g and
+      h = diag(∇²_yy g) it is a/(a + b), a² = Σ r_i²/h_i, b² = Σ h_i y_i²: about the length of a Newton step relative to
+      y, and the same number when g or any coordinate of y is measured in other units.
+    - `condition`: the condition number of the Hessian scaled to a unit diagonal, as far as a few dozen steps of CG see
+      it: a lower bound, usually within a factor of four.
+    - `error`: an estimate of ‖value − ∇Φ(x)‖, not a bound. It covers y off y*(x), the linear system, rounding, and
+      the distance to a singular point.
     """
 
     residual: jax.Array
@@ -81,15 +72,20 @@ class HyperInfo(NamedTuple):
     calls: Calls
     status: Status
     floored: jax.Array
+    at: Evaluation
+    lower_residual: jax.Array
+    condition: jax.Array
+    error: jax.Array
 
 
 class LowerInfo(NamedTuple):
-    """How the lower level was solved: ‖∇_y g‖, iterations, calls, status."""
+    """How the lower level was solved: ‖∇_y g‖, iterations, calls, status, and how far y may be from y*(x)."""
 
     residual: jax.Array
     iterations: jax.Array
     calls: Calls
     status: Status
+    error: jax.Array
 
 
 class Info(NamedTuple):

@@ -15,7 +15,6 @@ PyTree = Any
 add = optax.tree.add
 sub = optax.tree.sub
 scale = optax.tree.scale
-norm = optax.tree.norm
 size = optax.tree.size
 where = optax.tree.where
 zeros_like = optax.tree.zeros_like
@@ -25,6 +24,47 @@ def dot(a: PyTree, b: PyTree) -> jax.Array:
     """⟨a, b⟩ of two real trees."""
     products = jax.tree.map(lambda u, v: jnp.sum(u * v), a, b)
     return jax.tree.reduce(jnp.add, products)
+
+
+def largest(a: PyTree) -> jax.Array:
+    """max |a_i|, NaN if an entry is."""
+    return jax.tree.reduce(jnp.maximum, jax.tree.map(lambda leaf: jnp.max(jnp.abs(leaf)), a))
+
+
+def _unit(a: PyTree) -> jax.Array:
+    """A positive number of the size of a's largest entry, to divide by before squaring."""
+    most = jax.lax.stop_gradient(largest(a))
+    usable = jnp.minimum(most, jnp.finfo(most.dtype).max / 16)  # its reciprocal must not underflow
+    return jnp.where((most > 0) & jnp.isfinite(most), usable, jnp.ones_like(most))
+
+
+def linearly(fn: Callable[[PyTree], PyTree], a: PyTree) -> PyTree:
+    """fn(a) of a linear function, computed at a multiple of a whose largest entry is 1: inside fn nothing underflows
+    because a is measured in large units. The barrier keeps XLA from turning (a/unit)/c into a/(unit·c), where the
+    product may overflow."""
+    unit = _unit(a)
+    return scale(unit, fn(jax.lax.optimization_barrier(jax.tree.map(lambda leaf: leaf / unit, a))))
+
+
+def norm(a: PyTree) -> jax.Array:
+    """‖a‖. Entries are divided by the largest before they are squared, so that ‖(1e-30, 1e-30)‖ is not 0 in float32
+    and ‖(1e30, 1e30)‖ is not infinite: the norm is 0 only if every entry is."""
+    unit = _unit(a)
+    scaled = jax.tree.map(lambda leaf: leaf / unit, a)
+    return unit * jnp.sqrt(dot(scaled, scaled))
+
+
+def direction(a: PyTree) -> tuple[PyTree, jax.Array]:
+    """a/‖a‖ and ‖a‖; the direction of 0 is 0. It is right even where ‖a‖ itself overflows."""
+    unit = _unit(a)
+    scaled = jax.tree.map(lambda leaf: leaf / unit, a)
+    length = jnp.sqrt(dot(scaled, scaled))
+    return scale(1 / jnp.where(length > 0, length, 1.0), scaled), unit * length
+
+
+def divide(a: PyTree, b: PyTree) -> PyTree:
+    """a / b, entry by entry."""
+    return jax.tree.map(jnp.divide, a, b)
 
 
 def mul(a: PyTree, b: PyTree) -> PyTree:
@@ -40,6 +80,11 @@ def axpy(s: Any, a: PyTree, b: PyTree) -> PyTree:
 def same_structure(a: PyTree, b: PyTree) -> bool:
     """Whether two trees have the same structure, whatever their leaves."""
     return bool(jax.tree.structure(a) == jax.tree.structure(b))  # type: ignore[operator]
+
+
+def select(which: PyTree, a: PyTree, b: PyTree) -> PyTree:
+    """a where the entry of the tree `which` is true, else b."""
+    return jax.tree.map(jnp.where, which, a, b)
 
 
 def any_true(tree: PyTree) -> jax.Array:

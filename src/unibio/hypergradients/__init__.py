@@ -1,16 +1,28 @@
 """∇Φ(x), the gradient of x ↦ f(x, y*(x)): exact, conjugate gradients, Neumann, unrolled."""
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 
 from unibio.core import checks, tree
+from unibio.core.noise import Noise
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.protocols import Hypergradient, HyperInfo
 from unibio.core.tree import PyTree
+from unibio.hypergradients.accuracy import assess
 from unibio.hypergradients.argmin import argmin
-from unibio.hypergradients.implicit import CG, Exact
+from unibio.hypergradients.implicit import CG, Exact, Implicit
 from unibio.hypergradients.neumann import Horner, Independent, Nested, Neumann, Randomised
 from unibio.hypergradients.preconditioners import Auto, Identity, Jacobi, Power
-from unibio.hypergradients.singular import DifferentiableInZ, differentiable_in_z
+from unibio.hypergradients.singular import (
+    DifferentiableInZ,
+    differentiable_in_z,
+    given_point,
+    regular_point,
+    row_probe,
+    vanishing,
+)
 from unibio.hypergradients.unrolled import Unrolled
 
 __all__ = [
@@ -54,15 +66,42 @@ def hypergradient(
     method = CG() if method is None else method
     checks.instance("method", method, "CG(), Exact(), Neumann() or Unrolled(…)")
     checks.random_key(key)
-    return _estimate(tree.cast(method, tree.dtype(x)), problem, x, y, key)
+    method = tree.cast(method, tree.dtype(x))
+    # Points where a row of the Hessian vanishes need a program twice as large. Where y can be looked at, the small one
+    # runs first and says whether it was enough.
+    if not any(checks.is_traced(leaf) for leaf in jax.tree.leaves((method, problem, x, y, key))):
+        value, info, singular = _estimate(method, problem, x, y, key, False)
+        if not bool(singular):
+            return value, info
+    value, info, _ = _estimate(method, problem, x, y, key, True)
+    return value, info
 
 
-@jax.jit
+@partial(jax.jit, static_argnums=5)
 def _estimate(
-    method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None
-) -> tuple[PyTree, HyperInfo]:
+    method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, singular: bool
+) -> tuple[PyTree, HyperInfo, jax.Array]:
+    """The estimate, its info, and whether a row of the Hessian vanishes; `singular`: prepared for that."""
     check_functions(problem, x, y)
-    value, info = method(problem, x, y, key)
+    if isinstance(method, Implicit):
+        value, info = method.evaluate(problem, x, y, key, regular_point if singular else given_point)
+    else:
+        value, info = method(problem, x, y, key)
     if not isinstance(info, HyperInfo):
         raise TypeError(f"method must return (value, HyperInfo); {type(method).__name__} is no hypergradient method.")
-    return value, info
+    # Asked before the assessment, which gives every info a v: `_is_singular` wants to know whether the method had one.
+    vanishes = jnp.asarray(False) if singular else _is_singular(problem, x, info)
+    noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)
+    if not noisy and key is None:
+        info = assess(problem, x, y, value, info, singular)
+    return value, info, vanishes
+
+
+def _is_singular(problem: Problem, x: PyTree, info: HyperInfo) -> jax.Array:
+    """Whether a row of the Hessian vanishes, or a coordinate is kept away from where it would."""
+    found = (info.floored > 0) | tree.any_true(jax.tree.map(lambda d: d > 0, info.at.distance))
+    if info.at.v is not None:
+        return found
+    # A method that solves no system with the Hessian has not looked at it.
+    problem, x, y = jax.lax.stop_gradient((problem, x, info.at.y))
+    return found | tree.any_true(vanishing(row_probe(problem, x, y, problem.g_batches.whole())))

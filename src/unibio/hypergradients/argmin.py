@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from unibio.core import linear, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto
 from unibio.hypergradients.singular import regular_point
@@ -24,10 +24,11 @@ def argmin(problem: Problem) -> Callable[[PyTree, PyTree], PyTree]:
         ẏ = −H⁻¹ d/dε ∇_y g(x + εẋ, y*)   (any floating leaf of the problem may carry a tangent too)
 
     So `jax.grad(lambda x: loss(x, argmin(problem)(x, y0)))` works for a loss of your own. Where H is
-    singular the returned y lies a distance δ (1e-12 in float64) off the minimiser in those coordinates: dy/dx
-    is infinite in the limit, loss'(y) is 0, and their product at y_δ is the derivative. If the lower
-    level or the linear system cannot be solved, the result is NaN. y0 is only where the search starts; its
-    derivative is 0.
+    singular the returned y lies a tiny distance δ off the minimiser in those coordinates: dy/dx
+    is infinite in the limit, loss'(y) is 0, and their product at y_δ is the derivative; second derivatives at such a
+    point mean nothing. If g has no minimiser, or it cannot be found, the result and its derivatives are NaN;
+    `lower_solution` raises then, and says why. If the linear system cannot be solved, the derivatives are. y0 is only
+    where the search starts; its derivative is 0.
 
     Example:
         >>> problem = Problem(lambda x, y, batch: y, lambda x, y, batch: y**4 / 4 - y * jnp.sin(x), p=4.0)
@@ -79,4 +80,8 @@ def _tangent(problem: Problem, x: PyTree, y: PyTree, problem_dot: PyTree, x_dot:
     operator = oracle.hessian_g(problem, x, y, problem.g_batches.whole())
     m, _ = Auto()(*jax.lax.stop_gradient((problem, x, y)), problem.g_batches.whole())
     rtol = max(1e-10, 50 * float(jnp.finfo(tree.dtype(y)).eps))
-    return linear.solve_spd(operator, tree.scale(-1.0, change), m, rtol, _CG_STEPS, nan_on_failure=True).value
+    tangent = linear.solve_spd(operator, tree.scale(-1.0, change), m, rtol, _CG_STEPS, nan_on_failure=True).value
+    # Where there is no y there is no derivative, even by what g does not depend on: 0 or NaN times every tangent.
+    nothing = jnp.where(tree.all_finite(y), 0.0, jnp.nan).astype(tree.dtype(y))
+    every = sum(jnp.sum(leaf.astype(nothing.dtype)) for leaf in jax.tree.leaves((problem_dot, x_dot)))
+    return jax.tree.map(lambda leaf: leaf + nothing * every, tangent)

@@ -3,7 +3,7 @@
 v ≈ s·Σ_{q=0}^{Q−1} Π_{j=1}^{q} (I − s·M H(ζ_j)) b,   b = M∇_y f,  s = 1/C,  M = D unless told otherwise.
 """
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import equinox as eqx
 import jax
@@ -11,16 +11,25 @@ import jax.numpy as jnp
 
 from unibio.core import checks, linear, oracle, tree
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status, add_counts, count
+from unibio.core.protocols import Calls, add_counts, count
+from unibio.core.status import Status
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import LinearSolution, implicit
+from unibio.hypergradients.implicit import Implicit, LinearSolution
 from unibio.hypergradients.preconditioners import Power, Preconditioner
 
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
 
 
 class Form(Protocol):
-    """How the series is summed: `products(Q)` at most, and (Σ, last term, products) from a factor."""
+    """How the series is summed: `products(Q)` at most, and (Σ, last term, products) from a factor.
+
+    `ends_with_residual`: whether that last term is the residual of the system, so that its size tells how far the sum
+    has come.
+    """
+
+    @property
+    def ends_with_residual(self) -> bool: ...
 
     def products(self, terms: int) -> int: ...
     def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any: ...
@@ -28,6 +37,8 @@ class Form(Protocol):
 
 class Horner(eqx.Module):
     """u ← b + (I − s J(ζ_j)) u with a fresh sample each: Q−1 products, the same expectation."""
+
+    ends_with_residual: ClassVar[bool] = True
 
     def products(self, terms: int) -> int:
         return terms - 1
@@ -44,6 +55,8 @@ class Horner(eqx.Module):
 
 class Independent(eqx.Module):
     """As in the paper: fresh samples for every (q, j), Q(Q−1)/2 products, the lowest variance."""
+
+    ends_with_residual: ClassVar[bool] = True
 
     def products(self, terms: int) -> int:
         return terms * (terms - 1) // 2
@@ -66,6 +79,8 @@ class Independent(eqx.Module):
 class Nested(eqx.Module):
     """r ← (I − s J(ζ_j)) r and Σ r: term q contains the samples of every shorter one. Q−1 products."""
 
+    ends_with_residual: ClassVar[bool] = True
+
     def products(self, terms: int) -> int:
         return terms - 1
 
@@ -83,6 +98,8 @@ class Randomised(eqx.Module):
     """Q·Π_{j=1}^{q} (I − s J(ζ_j)) b with q uniform on 0..Q−1: unbiased for the sum, (Q−1)/2 products in
     the mean, a large variance."""
 
+    ends_with_residual: ClassVar[bool] = False
+
     def products(self, terms: int) -> int:
         return terms - 1
 
@@ -99,13 +116,13 @@ class Randomised(eqx.Module):
         return tree.scale(jnp.asarray(terms, tree.dtype(b)), u), u, q
 
 
-class Neumann(eqx.Module):
+class Neumann(Implicit):
     """The Neumann estimate, by default with the paper's coordinate D and Horner's order.
 
     Arguments:
         terms: Q ≥ 1.
         scale: C ≥ λ_max(M H)/2, better ≥ λ_max; left out, it is estimated by `power_steps` power
-            iterations. If the terms grow, the status is `diverging`, and without a key the value is NaN.
+            iterations. If the terms grow, the status is `diverged`, and without a key the value is NaN.
         form: `Horner()`, `Independent()`, `Nested()` or `Randomised()`.
         preconditioner: M; `Identity()` gives the estimator of the strongly convex literature.
 
@@ -126,40 +143,41 @@ class Neumann(eqx.Module):
         if self.scale is not None:
             checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
-        def solve(y: PyTree, grad_y: PyTree, key: jax.Array | None) -> LinearSolution:
-            key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
-            m, c, preparation = self._prepare(problem, x, y, key_scale)
-            # The series is linear in b: of length one, its products with a tiny H do not underflow.
-            b = tree.mul(m, grad_y)
-            b_norm = jnp.maximum(tree.norm(b), jnp.finfo(tree.dtype(b)).tiny)
-            b = tree.scale(1 / b_norm, b)
-            most = self.form.products(self.terms)
-            draws = None if key_terms is None else problem.g_batches.draw(key_terms, most, x, y)
+    def solve(
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, weight: PyTree, key: jax.Array | None
+    ) -> LinearSolution:
+        key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
+        m, c, preparation = self._prepare(problem, x, y, key_scale)
+        # The series is linear in b: of length one, its products with a tiny H do not underflow.
+        b = tree.mul(m, b)
+        b, b_norm = tree.direction(b)
+        most = self.form.products(self.terms)
+        draws = None if key_terms is None else problem.g_draws(key_terms, most, x, y, Site.hessian)
 
-            def factor(u: PyTree, draw: Any) -> PyTree:
-                batch = problem.g_batches.whole() if key is None else problem.g_batches.batch(draw)
-                return tree.axpy(-1 / c, tree.mul(m, oracle.hvp_g(problem, x, y, u, batch)), u)
+        def factor(u: PyTree, draw: Any) -> PyTree:
+            batch = problem.g_batches.whole() if key is None else problem.g_batches.batch(draw)
+            return tree.axpy(-1 / c, tree.mul(m, oracle.hvp_g(problem, x, y, u, batch)), u)
 
-            total, last, products = self.form(factor, b, draws, self.terms, key_form)
-            # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
-            growth = _weighted_norm(last, m) / jnp.maximum(_weighted_norm(b, m), jnp.finfo(tree.dtype(b)).tiny)
-            samples = oracle.samples(problem.g_batch(key_terms, x, y))
-            diverging = ~(growth <= 1)
-            status = Status.where(diverging, Status.diverging, Status.ok)
-            status = Status.where(jnp.isfinite(b_norm) & jnp.isfinite(c), status, Status.not_finite)
-            v = tree.scale(b_norm / c, total)
-            if key is None:
-                v = tree.or_nan(~diverging, v)
-            calls = Calls(hvp=add_counts(preparation, count(products, samples)))
-            return LinearSolution(v, growth, jnp.asarray(products, jnp.int32), calls, status)
-
-        return implicit(problem, x, y, key, solve)
+        total, last, products = self.form(factor, b, draws, self.terms, key_form)
+        # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
+        growth = _ratio(last, b, jax.tree.map(jax.lax.rsqrt, m))
+        # The last term is M∘(∇_y f − H v), up to one factor: seen through w/m it is w∘(∇_y f − H v).
+        residual = jnp.maximum(growth, _ratio(last, b, tree.divide(weight, m)))
+        samples = oracle.samples(problem.g_batch(key_terms, x, y, Site.hessian))
+        diverging = ~(growth <= 1)
+        status = Status.where(diverging, Status.diverged, Status.ok)
+        status = Status.where(jnp.isfinite(b_norm) & jnp.isfinite(c), status, Status.not_finite)
+        v = tree.scale(b_norm / c, total)
+        if key is None:
+            v = tree.or_nan(~diverging, v)
+        calls = Calls(hvp=add_counts(preparation, count(products, samples)))
+        residual = residual if self.form.ends_with_residual else jnp.full_like(residual, jnp.nan)
+        return LinearSolution(v, residual, jnp.asarray(products, jnp.int32), calls, status)
 
     def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, jax.Array]:
         """M, C and the samples shown to the Hessian for them, on one batch."""
         problem, x, y = jax.lax.stop_gradient((problem, x, y))
-        batch = problem.g_batch(key, x, y)
+        batch = problem.g_batch(key, x, y, Site.scale)
         m, hvp = self.preconditioner(problem, x, y, batch)
         if self.scale is not None:
             return m, self.scale, hvp
@@ -171,6 +189,7 @@ class Neumann(eqx.Module):
         )
 
 
-def _weighted_norm(u: PyTree, m: PyTree) -> jax.Array:
-    """‖u‖ in the inner product of M⁻¹."""
-    return jnp.sqrt(tree.dot(u, jax.tree.map(jnp.divide, u, m)))
+def _ratio(last: PyTree, first: PyTree, weight: PyTree) -> jax.Array:
+    """‖w∘last‖/‖w∘first‖, 0 where both are 0."""
+    whole = tree.norm(tree.mul(weight, first))
+    return tree.norm(tree.mul(weight, last)) / jnp.where(whole > 0, whole, 1.0)

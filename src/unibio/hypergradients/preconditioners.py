@@ -60,7 +60,7 @@ class Jacobi(eqx.Module):
         if self.probes is None:
             diagonal, hvp = linear.exact_diagonal(operator, y), count(tree.size(y), samples)
         else:
-            part = batch.dataset.spread(_ROUGH_ROWS) if _is_large(batch) else batch
+            part = rough_part(batch)
             rough = oracle.hessian_g(problem, x, y, part)
             diagonal, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
             second = count(self.probes * refined.astype(jnp.int32), samples)
@@ -82,5 +82,7 @@ class Auto(eqx.Module):
         return chosen(problem, x, y, batch)
 
 
-def _is_large(batch: Any) -> bool:
-    return isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS
+def rough_part(batch: Any) -> Any:
+    """The batch itself, or 2048 evenly spread samples of a data set of more than 8192: enough for a rough diagonal."""
+    large = isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS
+    return batch.dataset.spread(_ROUGH_ROWS) if large else batch

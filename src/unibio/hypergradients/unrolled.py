@@ -6,11 +6,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, coordinates, oracle, tree
+from unibio.core import checks, coordinates, linear, oracle, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
-from unibio.core.protocols import Calls, HyperInfo, Status, count
+from unibio.core.protocols import Calls, Evaluation, HyperInfo, count
+from unibio.core.status import Status
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
+from unibio.hypergradients.implicit import not_assessed
 
 
 class Unrolled(eqx.Module):
@@ -44,25 +47,50 @@ class Unrolled(eqx.Module):
                 "Unrolled differentiates f and g themselves, which Noise leaves exact. Drop the key, or use Neumann."
             )
         key_f, key_g = (None, None) if key is None else jax.random.split(key)
-        f_batch = problem.f_batch(key_f, x, y)
-        draws = None if key_g is None else problem.g_batches.draw(key_g, self.steps, x, y)
+        f_batch = problem.f_batch(key_f, x, y, Site.upper)
+        draws = None if key_g is None else problem.g_draws(key_g, self.steps, x, y, Site.hessian)
         y0 = jax.lax.stop_gradient(y)
 
-        def phi(x: PyTree) -> tuple[jax.Array, PyTree]:
-            y_last = self._descend(problem, x, y0, draws)
+        def phi(x: PyTree, y0: PyTree, change: PyTree) -> tuple[jax.Array, PyTree]:
+            y_last = tree.add(self._descend(problem, x, y0, draws), change)
             return oracle.value_f(problem, x, y_last, f_batch), y_last
 
+        # The derivative by the start y_0 fades as the derivative by x converges: what is left of it, of the derivative
+        # by y_K, is the residual. Forwards, it is what is left of one fixed direction.
+        unchanged, passes = tree.zeros_like(y0), 1
         if self.forward:
             flat, unravel = tree.ravel(x)
-            gradient, y_last = jax.jacfwd(lambda flat: phi(unravel(flat)), has_aux=True)(flat)
+            gradient, y_last = jax.jacfwd(lambda flat: phi(unravel(flat), y0, unchanged), has_aux=True)(flat)
             value = unravel(gradient)
+            whole = jax.tree.map(lambda leaf: leaf[0], linear.probes(y0, 1))
+            _, left = jax.jvp(lambda y0: self._descend(problem, x, y0, draws), (y0,), (whole,))
+            passes = 2
         else:
-            value, y_last = jax.grad(phi, has_aux=True)(x)
-        g_batch = problem.g_batch(key_g, x, y)
-        residual = tree.norm(oracle.grad_g(problem, x, y_last, g_batch))
-        calls = Calls(grad_f=oracle.samples(f_batch)).plus(Calls(grad_g=count(self.steps + 1, oracle.samples(g_batch))))
+            (value, left, whole), y_last = jax.grad(phi, argnums=(0, 1, 2), has_aux=True)(x, y0, unchanged)
+        residual = jnp.where(tree.norm(left) == 0, 0.0, tree.norm(left) / tree.norm(whole))
+        gradients = count(passes * self.steps, self._samples(problem, draws))
+        calls = Calls(grad_f=oracle.samples(f_batch)).plus(Calls(grad_g=gradients))
         status = Status.where(tree.all_finite(value), Status.ok, Status.not_finite)
-        return value, HyperInfo(residual, jnp.int32(self.steps), calls, status, jnp.int32(0))
+        distance = self._floored(problem, y_last)
+        floored = tree.count_true(jax.tree.map(lambda d: d > 0, distance))
+        at = Evaluation(y_last, distance, None)
+        return value, HyperInfo(residual, jnp.int32(self.steps), calls, status, floored, at, *not_assessed(value))
+
+    def _floored(self, problem: Problem, y: PyTree) -> PyTree:
+        """How far from the shift the coordinates are kept that z = 0 would put there; 0 for all others."""
+        if not self.in_z:
+            return tree.zeros_like(y)
+        floors = coordinates.floors(y, problem.p, problem.shift)
+        offset = coordinates.offset(y, problem.shift)
+        return jax.tree.map(
+            lambda t, d: jnp.where((jnp.abs(t) <= 1.01 * d) & (problem.p > 2), jnp.abs(t), jnp.zeros_like(t)),
+            offset,
+            floors,
+        )
+
+    def _samples(self, problem: Problem, draws: Any) -> int:
+        first = jax.tree.map(lambda leaf: leaf[0], draws)
+        return oracle.samples(problem.g_batches.whole() if draws is None else problem.g_batches.batch(first))
 
     def _descend(self, problem: Problem, x: PyTree, y: PyTree, draws: Any) -> PyTree:
         """y_K."""

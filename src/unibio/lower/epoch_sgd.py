@@ -11,6 +11,11 @@ from unibio.core import checks, tree
 from unibio.core.coordinates import order
 from unibio.core.tree import PyTree
 
+_ONE_STEP = (
+    "It is T_1, the length of the first epoch; an epoch ends at the mean of its points before each update, so that one "
+    "of a single step ends where it began."
+)
+
 
 class Schedule(NamedTuple):
     """For each step: γ_k, D_k, 1/T_k, whether it ends its epoch, whether it is taken at all; and how many are."""
@@ -34,7 +39,7 @@ class EpochSGD(eqx.Module):
     Arguments:
         steps: T, the most gradients to take.
         step_size: γ_1.
-        first_epoch: T_1, a real number in [1, T].
+        first_epoch: T_1, a real number in [2, T].
         radius: D_1.
         largest_radius: R. The corrected radii are D_k = min{R, D_1/2^{(k−1)/p}} with R ≥ ‖w_1 − w*‖ and
             D_1 = (pG/μ)^{1/(p−1)}·ι^{1/p}; with the paper's minimum inside D_1, w* can leave the ball.
@@ -59,7 +64,7 @@ class EpochSGD(eqx.Module):
     def __check_init__(self) -> None:
         checks.whole_number("steps", self.steps, low=1)
         checks.step_sizes(self, "step_size", "radius", "largest_radius")
-        checks.number("first_epoch", self.first_epoch, low=1.0, remedy="It is T_1, the length of the first epoch.")
+        checks.number("first_epoch", self.first_epoch, low=2.0, remedy=_ONE_STEP)
         if self.tau is not None:
             checks.number("tau", self.tau, low=1.0, remedy="The paper's 2(p−1)/p lies in [1, 2).")
         if not checks.is_traced(self.first_epoch) and float(self.first_epoch) > self.steps:
@@ -74,7 +79,7 @@ class EpochSGD(eqx.Module):
         tau = self.tau if self.tau is not None else 2 * (order(p) - 1) / p
         first, tau, most = (jnp.asarray(value, dtype) for value in (self.first_epoch, tau, self.steps))
         eps = jnp.finfo(dtype).eps
-        # τ ≥ 1 and T_1 ≥ 1: k epochs take at least 2^k − 1 steps. An exact integer must not be rounded down.
+        # τ ≥ 1 and T_1 ≥ 2: k epochs take more than 2^k − 1 steps. An exact integer must not be rounded down.
         k = jnp.arange((self.steps + 1).bit_length() - 1, dtype=dtype)
         real = first * jnp.exp2(tau * k)
         slack = jnp.maximum(1e-9, 8 * eps * jnp.minimum(real, most))
@@ -135,7 +140,7 @@ class EpochSGD(eqx.Module):
 def _into_ball(w: PyTree, centre: PyTree, radius: jax.Array) -> PyTree:
     """The point of the ball nearest to w, in the Euclidean norm of the whole tree."""
     offset = tree.sub(w, centre)
-    distance = tree.norm(offset)
+    direction, distance = tree.direction(offset)
     outside = distance > radius
-    shrunk = tree.axpy(radius / jnp.where(outside, distance, 1.0), offset, centre)
+    shrunk = tree.axpy(radius, direction, centre)
     return tree.where(outside, shrunk, w)

@@ -1,46 +1,58 @@
-"""The deterministic reference for the lower level: a Newton method that survives a singular Hessian."""
+"""The deterministic reference for the lower level: a Newton method that survives a singular Hessian, and says whether
+what it found is a minimiser and how far it may be from it."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, linear, oracle, tree
-from unibio.core.batches import Batch, Whole
+from unibio.core import checks, coordinates, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import Calls, LowerInfo, Status, count, describe
+from unibio.core.protocols import Calls, LowerInfo, count
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
+from unibio.lower.system import PROBES, system
+from unibio.lower.verdict import Point, judge, rounding, sizes
 
-_PROBES = 8
-_CG_STEPS = 2000
-_DENSE = 128  # up to so many unknowns the Hessian is built and factorised: exact steps for any condition number
+_FAILURES = 48  # so many quarterings of R reach any unit of y
+_RAN = 1000.0  # times as far as the start is from 0, or 1
 
 
 class _State(NamedTuple):
-    y: PyTree
-    value: jax.Array
-    gradient: PyTree
+    """`radius` is R, `noise` the rounding of ∇_y g (0 until it matters), `length` the largest entry of the last full
+    step that was taken (infinite after one that was not), `shrinks` its ratio to the one before, `failures` how many in
+    a row were not taken, `settled` whether a step has become as small as the rounding of y."""
+
+    at: Point
     radius: jax.Array
+    noise: PyTree
+    length: jax.Array
+    shrinks: jax.Array
     steps: jax.Array
     failures: jax.Array
+    gradients: jax.Array
     products: jax.Array
+    settled: jax.Array
 
 
 class Newton(eqx.Module):
-    """Newton's method with the gradient's norm as regulariser, on all data.
+    """Newton's method with the gradient as regulariser, on all data.
 
-        (H + λI) d = −∇_y g,  λ = ‖∇_y g‖ / R
+        (H + Λ) d = −∇_y g,  Λ = diag(|∂_i g|) / R,  y ← y + α d
 
-    H ≥ 0 gives ‖d‖ ≤ R, so R is a trust radius that needs no second solve: where |y|^(p−2) → 0 the step
-    is a gradient step of length R, and λ → 0 with the gradient, so that near a nondegenerate minimiser
-    it is Newton's. R follows the longest step that lowered g as Armijo asks, and falls to a quarter of one
-    that did not. Up to 128 unknowns d comes from a Cholesky factor, beyond from CG. Once the differences of g
-    drown in rounding, a step must lower ‖∇_y g‖ instead.
+    H ≥ 0 gives |d_i| ≤ R in a mean, so R is a trust radius that needs no second solve: where |y|^(p−2) → 0 the step
+    is one of length R against the gradient's signs, and Λ → 0 with the gradient, so that near a nondegenerate minimiser
+    it is Newton's. It does not depend on the units of g, nor on how unevenly H is scaled. R follows the longest step
+    that lowered g as Armijo asks, and falls to a quarter of one that did not. At a degenerate minimiser steps shrink by
+    a constant factor ρ = (p−2)/(p−1) only, and the way that is left is α = 1/(1 − ρ) of them; ρ is taken from the last
+    three, if they agree. Up to 128 unknowns d comes from a Cholesky factor, beyond from CG. Once the differences of g
+    drown in rounding, a step must lower ∇_y g instead, as far as it exceeds its own rounding, each entry measured by
+    the step in y that it stands for.
 
-    It goes on until rounding stops it; the status is `ok` if then ‖∇_y g‖ ≤ 1e-12·max(1, mean norm of
-    the per-sample gradients) in float64, 5e-4·max(1, …) in float32, or if it is down to the rounding of H y.
+    It goes on until rounding stops it. Then ∇_y g is looked at on both sides of y (`verdict.judge`). The status is `ok`
+    if it pushes back on both, so that there is a minimiser in between, and vanishes at y up to rounding;
+    `info.error` says how far apart the two sides are, that is, how far y may be from the minimiser.
     """
 
     max_steps: int = eqx.field(static=True, default=500)
@@ -50,108 +62,89 @@ class Newton(eqx.Module):
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
         """y ≈ y*(x) from y, and how it went."""
-        batch = problem.g_batches.whole()
-        samples = oracle.samples(batch)
-        dtype = tree.dtype(y)
-        eps = float(jnp.finfo(dtype).eps)
-
-        def value_and_grad(y: PyTree) -> tuple[jax.Array, PyTree]:
-            return oracle.value_g(problem, x, y, batch), oracle.grad_g(problem, x, y, batch)
-
-        value, gradient = value_and_grad(y)
-        radius = jnp.maximum(1.0, tree.norm(y))
-        smallest = 4 * eps * jnp.minimum(1.0, tree.norm(gradient))
-        zero = jnp.int32(0)
-        start = _State(y, value, gradient, radius, zero, zero, zero)
+        samples = oracle.samples(problem.g_batches.whole())
+        at = Point(y, *_value_and_gradient(problem, x, y), jax.tree.map(jnp.abs, y))
+        zero, radius = jnp.int32(0), _first_radius(at)
+        far, safe = jnp.full_like(radius, jnp.inf), coordinates.safe(tree.dtype(y))
+        start = _State(
+            at, radius, tree.zeros_like(y), far, 0 * radius, zero, zero, jnp.int32(1), zero, jnp.asarray(False)
+        )
 
         def unfinished(state: _State) -> jax.Array:
-            moving = (tree.norm(state.gradient) > smallest) & (state.failures < 12)
+            moving = (tree.largest(state.at.gradient) > safe) & (state.failures < _FAILURES) & ~state.settled
             return moving & (state.steps < self.max_steps)
 
-        def step(state: _State) -> _State:
-            return _newton_step(state, value_and_grad, lambda y: oracle.hessian_g(problem, x, y, batch), eps)
-
-        end = jax.lax.while_loop(unfinished, step, start)
-        residual = tree.norm(end.gradient)
-        tolerance = 4503.6 * eps * jnp.maximum(1.0, sample_gradient_norm(problem, x, end.y))
-        ones = jax.tree.map(jnp.ones_like, y)
-        curvature = linear.largest_eigenvalue(oracle.hessian_g(problem, x, end.y, batch), ones, _PROBES)
-        rounding = 50 * eps * curvature * tree.norm(end.y)  # the size of the terms that cancel in H y
-        stopped = end.steps < self.max_steps
-        status = Status.where(stopped, Status.stagnated, Status.max_steps)
-        reached = (residual <= tolerance) | (stopped & (residual <= rounding))
-        status = Status.where(reached, Status.ok, status)
-        status = Status.where(jnp.isfinite(residual), status, Status.not_finite)
-        calls = Calls(grad_g=count(end.steps + 1, samples), hvp=count(end.products + _PROBES, samples))
-        return end.y, LowerInfo(residual, end.steps, calls, status)
+        end = jax.lax.while_loop(unfinished, lambda state: _newton_step(problem, x, y, state), start)
+        verdict = judge(problem, x, end.at)
+        stopped = Status.where(end.steps < self.max_steps, Status.stagnated, Status.budget)
+        status = Status.where(verdict.status == Status.stagnated, stopped, verdict.status)
+        # What looks flat on both sides only because y has run so far that ∇_y g underflows.
+        ran = ~jnp.isfinite(verdict.error) & (tree.largest(end.at.path) > _RAN * jnp.maximum(1.0, tree.largest(y)))
+        status = Status.where((status == Status.ill_conditioned) & ran, Status.no_minimiser, status)
+        gradients, products = end.gradients + verdict.gradients, end.products + verdict.products
+        calls = Calls(grad_g=count(gradients, samples), hvp=count(products, samples))
+        return end.at.y, LowerInfo(tree.norm(end.at.gradient), end.steps, calls, status, verdict.error)
 
 
-def _newton_step(
-    state: _State,
-    value_and_grad: Callable[[PyTree], tuple[jax.Array, PyTree]],
-    hessian: Callable[[PyTree], linear.Operator],
-    eps: float,
-) -> _State:
-    grad_norm = tree.norm(state.gradient)
-    damping = grad_norm / state.radius
-    operator = hessian(state.y)
+def _value_and_gradient(problem: Problem, x: PyTree, y: PyTree) -> tuple[jax.Array, PyTree]:
+    batch = problem.g_batches.whole()
+    return oracle.value_g(problem, x, y, batch), oracle.grad_g(problem, x, y, batch)
+
+
+def _first_radius(at: Point) -> jax.Array:
+    """The largest entry of y, or what a step must at least have to be seen in g; 1 if both are 0."""
+    eps, slope = jnp.finfo(tree.dtype(at.y)).eps, tree.dot(at.gradient, jax.tree.map(jnp.sign, at.gradient))
+    radius = jnp.maximum(tree.largest(at.y), 1000 * eps * jnp.abs(at.value) / slope)
+    return jnp.where((radius > 0) & jnp.isfinite(radius), radius, 1.0)
+
+
+def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _State:
+    at, eps = state.at, jnp.finfo(tree.dtype(begin)).eps
+    operator = oracle.hessian_g(problem, x, at.y, problem.g_batches.whole())
+    damping = jax.tree.map(lambda r: jnp.abs(r) / state.radius, at.gradient)
 
     def damped(v: PyTree) -> PyTree:
-        return tree.axpy(damping, v, operator(v))
+        return tree.add(operator(v), tree.mul(damping, v))
 
-    step, step_products = (_dense_step if tree.size(state.y) <= _DENSE else _cg_step)(damped, state.gradient)
-    trial = tree.add(state.y, step)
-    value, gradient = value_and_grad(trial)
-    length = jnp.where(tree.all_finite(step), tree.norm(step), state.radius)
-    slope = tree.dot(state.gradient, step)
-    drowned = jnp.abs(slope) <= 100 * eps * jnp.abs(state.value)
-    lower_value = value <= state.value + 1e-4 * slope
-    better = jnp.where(drowned, tree.norm(gradient) < grad_norm, lower_value)
+    rtol = jnp.clip(state.length / tree.largest(at.path), 16 * eps, 0.1)
+    solver = system(damped, at.y)
+    step, products = solver.solve(tree.scale(-1.0, at.gradient), rtol)
+    shrinks = tree.largest(step) / state.length
+    steadily = (shrinks > 0.2) & (shrinks < 0.99) & (jnp.abs(shrinks - state.shrinks) < 0.1 * (1 - shrinks))
+    lengthened = 1 / (1 - jnp.where(steadily, shrinks, 0.0))
+    step = tree.scale(lengthened, step)
+    length = jnp.where(tree.all_finite(step), tree.largest(step), state.radius)
+    trial = tree.add(at.y, step)
+    value, gradient = _value_and_gradient(problem, x, trial)
+
+    def excess(gradient: PyTree) -> jax.Array:
+        """Of the gradient over its rounding, as a step in y relative to the path."""
+        unit = tree.divide(solver.inverse, sizes(at.path))
+        return tree.norm(jax.tree.map(lambda r, n, u: jnp.maximum(jnp.abs(r) - n, 0) * u, gradient, state.noise, unit))
+
+    slope = tree.dot(at.gradient, step)
+    # g is a sum of terms as large as h_ii y_i², of which little may be left: the rounding of g is theirs.
+    terms = tree.dot(at.path, tree.divide(at.path, solver.inverse))
+    drowned = jnp.abs(slope) <= eps * (100 * jnp.abs(at.value) + 4 * terms)
+    better = jnp.where(drowned, excess(gradient) < excess(at.gradient), value <= at.value + 1e-4 * slope)
     better = better & jnp.isfinite(value) & tree.all_finite(gradient)
+    y = tree.where(better, trial, at.y)
+    path = jax.tree.map(lambda a, b, c: jnp.maximum(a, jnp.maximum(jnp.abs(b), jnp.abs(b - c))), at.path, y, begin)
+    new = Point(y, jnp.where(better, value, at.value), tree.where(better, gradient, at.gradient), path)
+    ending = drowned & ~better & (lengthened == 1)
     return _State(
-        tree.where(better, trial, state.y),
-        jnp.where(better, value, state.value),
-        tree.where(better, gradient, state.gradient),
+        new,
         jnp.where(better, jnp.maximum(state.radius, 4 * length), length / 4),
+        tree.lazily(ending, lambda: rounding(problem, x, new)[0], state.noise),
+        jnp.where(better, length / lengthened, jnp.inf),
+        jnp.where(better & (lengthened == 1), shrinks, 0.0),
         state.steps + 1,
-        # In the rounding regime a second refusal means that the end is reached.
-        jnp.where(better, 0, state.failures + jnp.where(drowned, 6, 1)),
-        state.products + step_products,
+        # In the rounding regime a second refusal means that the end is reached; a lengthened step may be refused.
+        jnp.where(better, 0, state.failures + jnp.where(ending, _FAILURES // 2, 1)),
+        state.gradients + jnp.where(ending, PROBES + 3, 1),
+        state.products + solver.products + products,
+        ~tree.any_true(jax.tree.map(lambda s, a: ~(jnp.abs(s) <= 4 * eps * a), step, at.path)),
     )
-
-
-def _cg_step(damped: linear.Operator, gradient: PyTree) -> tuple[PyTree, jax.Array]:
-    """d with (H + λI) d ≈ −∇_y g by CG, to a relative residual of min(0.1, ‖∇_y g‖), and the products it took."""
-    diagonal, refined = linear.estimate_diagonal(damped, gradient, _PROBES, damped)
-    m = jax.tree.map(lambda d: 1 / d, diagonal)
-    rtol = jnp.minimum(0.1, tree.norm(gradient))
-    cg = linear.conjugate_gradients(damped, tree.scale(-1.0, gradient), m, rtol, _CG_STEPS)
-    return cg.value, cg.steps + _PROBES * (1 + refined.astype(jnp.int32))
-
-
-def _dense_step(damped: linear.Operator, gradient: PyTree) -> tuple[PyTree, jax.Array]:
-    """The same by Cholesky, scaled to a unit diagonal; NaN, so that the radius shrinks, where it fails."""
-    flat, unravel = tree.ravel(gradient)
-    matrix = linear.dense(damped, gradient)
-    s = jax.lax.rsqrt(jnp.maximum(jnp.diag(matrix), jnp.finfo(flat.dtype).tiny))
-    factor = jax.scipy.linalg.cho_factor(s[:, None] * matrix * s[None, :])
-    return unravel(-s * jax.scipy.linalg.cho_solve(factor, s * flat)), jnp.int32(flat.size)
-
-
-def sample_gradient_norm(problem: Problem, x: PyTree, y: PyTree) -> jax.Array:
-    """Mean over the samples of ‖∇_y g_i(x, y)‖: the size of what cancels in ∇_y g at a minimiser."""
-    whole = problem.g_batches.whole()
-    if not isinstance(whole, Whole):
-        return tree.norm(oracle.grad_g(problem, x, y, whole))
-
-    def mean_norm(chunk: Batch, weight: float) -> jax.Array:
-        def one(index: jax.Array, value: PyTree) -> jax.Array:
-            single = Batch(index[None], jax.tree.map(lambda a: a[None], value), chunk.slot)
-            return tree.norm(oracle.grad_g(problem, x, y, single))
-
-        return weight * jnp.mean(jax.vmap(one)(chunk.index, chunk.value))
-
-    return whole.total(mean_norm)
 
 
 @jax.jit
@@ -173,7 +166,10 @@ def _refuse_derivative(primals: Any, tangents: Any) -> Any:
 def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     """y*(x) = argmin_y g(x, y) on all data, to the last digits, starting from y0. Not differentiable: see `argmin`.
 
-    Raises RuntimeError if the tolerance of `Newton` is not met; inside jit or vmap the result is NaN then.
+    Raises RuntimeError if that is no minimiser of g(x, ·), or if there is none, and says which; inside jit or vmap
+    the result is NaN then. How far y*(x) may be from the result is `info.error` of
+    `y, info = Newton()(problem, x, y0)`: where g is as flat as y²⁰ at its minimiser, the last digits of y*(x) cannot be
+    known.
 
     Example:
         >>> problem = Problem(lambda x, y, batch: y, lambda x, y, batch: (y - x) ** 4, p=4.0)
@@ -188,6 +184,6 @@ def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     if not bool(reached):
         raise RuntimeError(
             f"lower_solution ended with ‖∇_y g‖ = {float(info.residual):.3g} after {int(info.iterations)} steps: "
-            f"{describe(info.status)}."
+            f"{info.status.message}."
         )
     return y

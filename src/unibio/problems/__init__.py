@@ -12,12 +12,10 @@ from unibio.problems.hyper_cleaning import (
 )
 from unibio.problems.lp_regression import corrupted_regression, lp_regression
 from unibio.problems.named import PROBLEMS
-from unibio.problems.nli_rnn import NLI
 from unibio.problems.quadratic import quadratic
 from unibio.problems.setting import Setting
 
 __all__ = [
-    "NLI",
     "PROBLEMS",
     "LossNetwork",
     "LpLoss",

@@ -53,10 +53,7 @@ def lp_regression(
     checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
     for name, pair in (("train", train), ("validation", validation)):
         checks.pair(name, pair)
-    datasets = [
-        Dataset(pair, len(pair[1]), replace=False) if batch_size is None else Dataset(pair, batch_size)
-        for pair in (train, validation)
-    ]
+    datasets = [Dataset(pair, batch_size) for pair in (train, validation)]
     lower = _WeightedLoss(p, c, datasets[0].n)
     return Problem(_ValidationLoss(p), lower, p, f_batches=datasets[1], g_batches=datasets[0])
 

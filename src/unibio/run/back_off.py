@@ -8,28 +8,13 @@ of a reasonable size.
 
 from typing import Any
 
-import jax
-
 from unibio.core import checks, tree
 from unibio.core.tree import PyTree
-from unibio.run.checkpoints import Anchor
-from unibio.run.record import Record
+from unibio.run.record import Anchor, Record
+from unibio.solvers.step_sizes import has_step_sizes, scaled
 
 EVERY = 64  # steps between two anchors
 GROWTH = 1000.0  # x and y at an anchor are at most so many times as large as at the start, or as 1
-
-
-def halved(solver: Any, times: int) -> Any:
-    """The solver with every number in a field named …step_size times 2^−times."""
-
-    def scaled(path: Any, leaf: Any) -> Any:
-        return leaf * 0.5**times if _is_step_size(path) else leaf
-
-    return jax.tree_util.tree_map_with_path(scaled, solver)
-
-
-def _is_step_size(path: Any) -> bool:
-    return bool(path) and str(getattr(path[-1], "name", "")).endswith("step_size")
 
 
 class BackOff:
@@ -37,12 +22,12 @@ class BackOff:
 
     def __init__(self, most: int, solver: Any, record: Record, anchor: Anchor, start: PyTree) -> None:
         checks.whole_number("back_off", most, low=0)
-        if most and not any(_is_step_size(path) for path, _ in jax.tree_util.tree_leaves_with_path(solver)):
+        if most and not has_step_sizes(solver):
             raise ValueError(f"back_off halves step sizes, but {type(solver).__name__} has no field named …step_size.")
         self.most = most
         self.first = solver
         self.record = record
-        self.solver = halved(solver, record.halvings) if record.halvings else solver
+        self.solver = scaled(solver, 0.5**record.halvings)
         self.anchor = anchor
         self.limit = GROWTH * max(1.0, float(tree.norm(start))) if most else 0.0
 
@@ -70,7 +55,7 @@ class BackOff:
     def halve(self) -> None:
         """From here on with half the step sizes."""
         self.record.halvings += 1
-        self.solver = halved(self.first, self.record.halvings)
+        self.solver = scaled(self.first, 0.5**self.record.halvings)
 
     def restart(self) -> Any:
         """Half the step sizes from the last anchor on; its state. What was computed since is forgotten, its calls and

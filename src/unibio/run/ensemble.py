@@ -1,6 +1,7 @@
 """Many runs of one solver at once: one vmapped program over seeds and settings."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,15 +13,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls
-from unibio.core.sharded import SAMPLES
 from unibio.core.tree import PyTree
+from unibio.distributed.dataset import SAMPLES
+from unibio.distributed.processes import gathered
+from unibio.files.archive import Facts
+from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
-from unibio.run.processes import gathered
-from unibio.run.programs import Log, advance, check_solver, initialise, run
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
-
-_CAPACITY = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +99,10 @@ def run_ensemble(
             mark = goal * reached / measurements
             while progress() < mark:
                 rate = 1.0 if steps is not None else progress() / max(1, step)
-                number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, _CAPACITY))
+                number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, CAPACITY))
                 number = 1 if steps is None and step == 0 else number
                 args = (solver, problem, state, keys, jnp.int32(step), jnp.int32(number))
-                (state, log), ran, compiled = run(advance_many, *args, capacity=_CAPACITY)
+                (state, log), ran, compiled = run(advance_many, *args, capacity=CAPACITY)
                 seconds, compiling, step = seconds + ran, compiling + compiled, step + number
                 log = jax.tree.map(lambda leaf, n=number: leaf[:, :n], fetched(log))
                 totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
@@ -116,6 +117,29 @@ def run_ensemble(
     table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     x, y = (state.x, state.y) if mesh is None else fetched((state.x, state.y))
     return Ensemble(x, y, table, seconds, compiling)
+
+
+def depends_on(
+    problem: Problem, solvers: Sequence[BilevelSolver], x0: PyTree, y0: PyTree, keys: jax.Array, metrics: Any
+) -> Facts:
+    """What the numbers of `run_ensemble` depend on, the length of the run apart: what it is given, its programs as they
+    are before compilation (a constant in f, g or a metric counts wherever it comes from), versions and settings."""
+    problem, x0, y0 = prepare(problem, x0, y0)
+    cast = [check_solver(solver, tree.dtype(x0)) for solver in solvers]
+    solver, measure = _stacked(cast), tree.cast(as_measure(metrics), tree.dtype(x0))
+    state = jax.eval_shape(initialise_many, solver, problem, x0, y0, keys)[0]
+    number = jnp.int32(1)
+    lowered = [
+        jax.jit(initialise_many).lower(solver, problem, x0, y0, keys),
+        jax.jit(advance_many, static_argnames="capacity").lower(
+            solver, problem, state, keys, number, number, capacity=CAPACITY
+        ),
+        jax.jit(evaluate_many).lower(measure, problem, state),
+    ]
+    programs = [hashlib.sha256(each.as_text().encode()).hexdigest() for each in lowered]
+    where = circumstances()
+    given = identity(problem, (*cast, measure, keys), x0, y0, keys[0])
+    return given | {"programs": programs, "versions": where["versions"], "settings": where["settings"]}
 
 
 def as_seeds(seeds: Any) -> list[int]:

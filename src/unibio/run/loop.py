@@ -12,22 +12,23 @@ import numpy as np
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
+from unibio.distributed.placement import on_mesh, placed
+from unibio.distributed.processes import is_leader, largest, spans_processes
+from unibio.files.archive import Facts
 from unibio.run.back_off import BackOff
-from unibio.run.checkpoints import Anchor, Checkpoints, Keeper
-from unibio.run.fingerprints import fingerprint
+from unibio.run.checkpoints import Checkpoints, Keeper
+from unibio.run.identity import identity, next_step
 from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Metric, as_measure, evaluate
-from unibio.run.placement import on_mesh, placed
-from unibio.run.processes import is_leader, largest, spans_processes
-from unibio.run.programs import Log, advance, check_solver, initialise, run
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
-from unibio.run.record import Record, diagnosis
-from unibio.run.result import Outcome, Result, check_steps
+from unibio.run.record import Anchor, Record, diagnosis
+from unibio.run.result import Result, check_steps
 from unibio.run.signals import noted
-from unibio.run.stopping import Above, Stop
+from unibio.run.stopping import Stop
 
-_CAPACITY = 1024  # most steps in one stretch; fixed, so that another number of steps is the same program
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
 
 
@@ -71,7 +72,7 @@ def solve(
         >>> solver = UniBiO(step_size=0.03, hypergradient=Neumann(terms=1, scale=1.0))
         >>> result = solve(problem, solver, 1.0, 1.0, steps=200, key=jax.random.key(0))
         >>> result.status, abs(float(result.x) + jnp.pi / 2) < 0.03  # Φ(x) = sin(sin x) is least at −π/2
-        (<Outcome.finished: 'finished'>, True)
+        (finished, True)
     """
     check_steps(steps, key)
     problem, x0, y0 = prepare(problem, x0, y0)
@@ -98,19 +99,28 @@ def solve(
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
         resume, anchor, halvings = keeper.resumed(shapes) or (None, None, 0)
-    record = Record(resume, halvings)
+    record = Record(x0, resume, halvings)
     guard = BackOff(back_off, solver, record, anchor, (x0, y0))
     if resume is None:
         state = _started(guard, problem, x0, y0, key)
         if state is None:
             reason = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
-            return record.result(x0, y0, None, Outcome.diverged, reason)
+            return record.result(x0, y0, None, Status.diverged, reason)
     else:
         state = _state_of(resume, steps, shapes)
         if guard.has_no_way_back(state):  # it was broken off without back-off, too late: all that is left is the start
             (first, calls), seconds, compiling = run(initialise, guard.solver, problem, x0, y0, key)
             record.start(calls, seconds, compiling)
             guard.anchor = 0, first
+
+    def probe(state: Any) -> Facts:
+        assert key is not None  # check_steps has refused that
+        facts, compiling = next_step(guard.solver, problem, state, key, record.step)
+        record.compile_seconds += compiling
+        return facts
+
+    if keeper is not None and resume is not None:
+        keeper.check(probe(state))
     has_metrics = bool(measure.metrics)
     names = set(jax.eval_shape(evaluate, measure, problem, state)) if has_metrics and resume is not None else set()
     new_names = not names <= set(record.latest)
@@ -135,12 +145,12 @@ def solve(
             target = guard.target(min(steps, (record.step // every + 1) * every) if has_metrics else steps)
             if keeper is not None:
                 target = min(target, keeper.next(record.step))
-            number = min(length, target - record.step, _CAPACITY)
+            number = min(length, target - record.step, CAPACITY)
 
             def stretch(number: int, state: Any = state) -> tuple[Any, Log, float, float]:
                 first, length = jnp.int32(record.step), jnp.int32(number)
                 args = (guard.solver, problem, state, key, first, length)
-                (after, log), seconds, compiling = run(advance, *args, capacity=_CAPACITY)
+                (after, log), seconds, compiling = run(advance, *args, capacity=CAPACITY)
                 return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:number], log), seconds, compiling
 
             after, log, seconds, compiling = stretch(number)
@@ -148,7 +158,7 @@ def solve(
             keep = min(finite, within)
             if finite < within:
                 step = record.step + keep
-                ended = Outcome.diverged, diagnosis(step, int(log.status._value[keep]), stretch(keep + 1)[0])
+                ended = Status.diverged, diagnosis(step, int(log.status.code[keep]), stretch(keep + 1)[0])
             if keep < number:  # take only the steps before the bad one, or up to the budget
                 after, log, _, _ = stretch(keep)
             record.advanced(log, seconds * (keep / number), compiling, keep)
@@ -156,28 +166,27 @@ def solve(
             if record.step == steps or (record.step == target and target % every == 0):
                 look(state)
             ended = ended or _asked_to_stop(rules, problem, state, record)
-            if ended is not None and ended[0] is Outcome.diverged and guard.may_halve():
+            if ended is not None and ended[0] == Status.diverged and guard.may_halve():
                 state, ended = guard.restart(), None
             elif ended is not None:
                 look(state)
             elif record.step < steps and (name := _interrupted(caught, together)):
                 # Nothing is measured, so that what follows is as if it had not been.
-                ended = (Outcome.interrupted, f"{name} after {record.step} steps; the same call goes on from there")
+                ended = (Status.interrupted, f"{name} after {record.step} steps; the same call goes on from there")
             for callback in tell:
                 callback(record.row())
             if keeper is not None and (ended is not None or record.step in (steps, keeper.next(record.step - 1))):
-                so_far = record.result(state.x, state.y, state, Outcome.interrupted, "")
-                keeper.keep(so_far, guard.anchor, record.halvings)
+                keeper.keep(record, state, guard.anchor, probe(state))
             if chunk is None:
                 length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(seconds, 1e-9))))
-    outcome, reason = ended or (Outcome.finished, f"{steps} steps")
+    outcome, reason = ended or (Status.finished, f"{steps} steps")
     return record.result(state.x, state.y, state, outcome, reason)
 
 
 def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
     if not isinstance(files, Checkpoints):
         raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
-    run = fingerprint(problem, solver, x, y, key)
+    run = identity(problem, solver, x, y, key)
     return MeshKeeper(files, run, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, run)
 
 
@@ -234,10 +243,9 @@ def _finite_steps(log: Log) -> int:
 
 def _asked_to_stop(
     rules: tuple[Stop, ...], problem: Problem, state: Any, record: "Record"
-) -> tuple[Outcome, str] | None:
+) -> tuple[Status, str] | None:
     row = record.row()
     for rule in rules:
         if rule(problem, state, row):
-            outcome = Outcome.diverged if isinstance(rule, Above) else Outcome.stopped
-            return outcome, f"{rule!r} after {record.step} steps"
+            return getattr(rule, "status", Status.budget), f"{rule!r} after {record.step} steps"
     return None

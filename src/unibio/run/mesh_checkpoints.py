@@ -5,7 +5,6 @@ file `step-….checkpoint` with all the rest, written by the first process when 
 that there is a checkpoint.
 """
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from typing import Any
 import jax
 
 from unibio.core.tree import PyTree
-from unibio.run.checkpoints import Anchor, Checkpoints, Keeper, decode, encode, with_anchor
-from unibio.run.fingerprints import Facts
-from unibio.run.placement import Placed
-from unibio.run.processes import from_leader, is_leader
+from unibio.distributed.placement import Placed
+from unibio.distributed.processes import from_leader, is_leader
+from unibio.files.archive import Facts, decode, encode
+from unibio.run.checkpoints import Checkpoints, Keeper, with_anchor
+from unibio.run.record import Anchor, Record
 from unibio.run.result import Result
 
 _SUFFIX = ".state"
@@ -30,13 +30,12 @@ class MeshKeeper(Keeper):
         self.solver = solver
         self.orbax = _orbax()
 
-    def keep(self, result: Result, anchor: Anchor, halvings: int) -> None:
+    def keep(self, record: Record, state: Any, anchor: Anchor, probe: Facts) -> None:
         """Unlike on one process a failed write ends the run: the others cannot be told to do without it."""
         with self.orbax.StandardCheckpointer() as writer:
-            writer.save(self._folder(result.steps), _plain_leaves((result.state, anchor and anchor[1])), force=True)
+            writer.save(self._folder(record.step), _plain_leaves((state, anchor and anchor[1])), force=True)
         if is_leader():
-            held = None if anchor is None else (anchor[0], ())
-            super().keep(dataclasses.replace(result, state=()), held, halvings)
+            self._write(record, (), anchor, probe)
             kept = {path.stem for path in self.files.files()}
             for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
                 if folder.name.split(".")[0] not in kept:

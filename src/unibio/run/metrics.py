@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Hypergradient, Status
+from unibio.core.protocols import Calls, Hypergradient
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.lower.newton import Newton
@@ -26,6 +27,8 @@ class Truth(eqx.Module):
     """‖∇Φ(x)‖, Φ(x) and ‖y − y*(x)‖ on all data: `gradient_norm`, `phi`, `lower_error`.
 
     y*(x) comes from Newton's method started at y, ∇Φ from `method` at y*; all three are NaN where one of them fails.
+    `lower_error` is at least the error of y*(x) itself (`LowerInfo.error`): where g is so flat at its minimiser that
+    floating point cannot place it, a smaller distance would be made up.
     """
 
     method: Hypergradient = CG()
@@ -39,7 +42,7 @@ class Truth(eqx.Module):
         values = {
             "gradient_norm": tree.norm(gradient),
             "phi": oracle.value_f(problem, state.x, y_star, problem.f_batches.whole()),
-            "lower_error": tree.norm(tree.sub(state.y, y_star)),
+            "lower_error": jnp.maximum(tree.norm(tree.sub(state.y, y_star)), lower.error),
         }
         return tree.or_nan((lower.status == Status.ok) & (info.status == Status.ok), values)
 

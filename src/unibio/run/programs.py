@@ -4,6 +4,7 @@ Problem and solver are arguments, so that other numbers in them run the same pro
 stretch is an argument too: one program serves every stretch, the last short one included.
 """
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,10 +15,12 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import BilevelSolver, Calls, Info, Status
+from unibio.core.protocols import BilevelSolver, Calls, Info
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
-from unibio.run.processes import largest, spans_processes
+from unibio.distributed.processes import largest, spans_processes
 
+CAPACITY = 1024  # most steps in one stretch; fixed, so that another number of steps is the same program
 _START = 2**32 - 1  # the warm start's number among the steps
 
 
@@ -50,8 +53,7 @@ def advance(
     """Steps first, …, first+length−1 with keys fold_in(key, t), length ≤ capacity; beyond length the log is empty."""
 
     def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
-        state, info = solver.step(problem, state, jax.random.fold_in(key, t))
-        return state, _as_log(state, info)
+        return _step(solver, problem, state, key, t)
 
     def body(i: jax.Array, carry: tuple[Any, Log]) -> tuple[Any, Log]:
         state, log = carry
@@ -63,10 +65,16 @@ def advance(
     return jax.lax.fori_loop(jnp.int32(0), length, body, (state, log))
 
 
+def _step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
+    """Step t of the run with this key."""
+    state, info = solver.step(problem.at_step(key, t), state, jax.random.fold_in(key, t))
+    return state, _as_log(state, info)
+
+
 def _as_log(state: Any, info: Info) -> Log:
     calls = jax.tree.map(jnp.int32, info.calls)
     still = (info.direction_norm == 0) & (info.status == Status.ok)
-    status = Status.where(still, Status.zero, info.status)
+    status = Status.where(still, Status.stationary, info.status)
     return Log(info.direction_norm, calls, status, tree.all_finite((state.x, state.y)))
 
 
@@ -93,8 +101,8 @@ def trajectory(
 
     def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
         watched = None if watch is None else watch(state)
-        state, info = solver.step(problem, state, jax.random.fold_in(key, t))
-        return state, _as_log(state, info)._replace(watched=watched)
+        state, log = _step(solver, problem, state, key, t)
+        return state, log._replace(watched=watched)
 
     state, log = jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))
     first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))
@@ -112,26 +120,36 @@ class Programs:
     """Compiled programs by function, structure and shapes; the seconds spent compiling are reported apart."""
 
     def __init__(self, most: int = 128) -> None:
-        self._compiled: OrderedDict[Any, Any] = OrderedDict()
+        self._kept: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
         self._most = most
 
     def __call__(self, fn: Callable[..., Any], *args: Any, **static: Any) -> tuple[Any, float, float]:
         """fn(*args, **static) once it is really done, the seconds it ran (of several processes the slowest), and the
         seconds compilation took."""
         args = jax.tree.map(jnp.asarray, args)
+        began = time.perf_counter()
+        _, compiled = self._program(fn, args, static)
+        ready = time.perf_counter()
+        out = jax.block_until_ready(compiled(*args))
+        seconds = time.perf_counter() - ready
+        return out, largest(seconds) if spans_processes(args) else seconds, ready - began
+
+    def digest(self, fn: Callable[..., Any], *args: Any, **static: Any) -> str:
+        """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it."""
+        lowered, _ = self._program(fn, jax.tree.map(jnp.asarray, args), static)
+        return hashlib.sha256(lowered.as_text().encode()).hexdigest()
+
+    def _program(self, fn: Callable[..., Any], args: Any, static: dict[str, Any]) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(args)
         shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))
-        began = time.perf_counter()
-        if name not in self._compiled:
-            self._compiled[name] = jax.jit(fn, static_argnames=tuple(static)).lower(*args, **static).compile()
-        self._compiled.move_to_end(name)
-        while len(self._compiled) > self._most:
-            self._compiled.popitem(last=False)
-        ready = time.perf_counter()
-        out = jax.block_until_ready(self._compiled[name](*args))
-        seconds = time.perf_counter() - ready
-        return out, largest(seconds) if spans_processes(leaves) else seconds, ready - began
+        if name not in self._kept:
+            lowered = jax.jit(fn, static_argnames=tuple(static)).lower(*args, **static)
+            self._kept[name] = lowered, lowered.compile()
+        self._kept.move_to_end(name)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return self._kept[name]
 
 
 run = Programs()

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from unibio.run.processes import is_leader
+from unibio.distributed.processes import is_leader
 
 _silent = False
 

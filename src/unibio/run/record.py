@@ -3,23 +3,26 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import tree
-from unibio.core.protocols import Calls, Status, describe
+from unibio.core.protocols import Calls
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log
-from unibio.run.result import Outcome, Result, Table
+from unibio.run.result import Result, Table, joined, until
 from unibio.run.stopping import MaxCalls, Stop
 
-MESSAGES = {int(item._value): describe(item) for item in Status._name_to_item.values()}  # type: ignore[arg-type]
-OK, ZERO = int(Status.ok._value), int(Status.zero._value)
+Anchor = tuple[int, Any] | None  # a step to which back-off may return, and the state after so many
+OK, STATIONARY = int(Status.ok.code), int(Status.stationary.code)
 
 
 class Record:
     """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow."""
 
-    def __init__(self, resume: Result | None, halvings: int = 0) -> None:
+    def __init__(self, x0: PyTree, resume: Result | None, halvings: int = 0) -> None:
+        self.x0 = x0
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
@@ -29,13 +32,13 @@ class Record:
         self.halvings = halvings  # of the step sizes, by back-off
         self._recall(*({}, {}) if resume is None else (resume.history, resume.metrics))
         if resume is not None and self.step:
-            self.halvings = max(halvings, int(resume.history["halvings"][-1]))
+            self.halvings = max(halvings, *resume.history.get("halvings", np.zeros(1, int))[-1:].tolist())
 
     def _recall(self, history: Table, metrics: Table) -> None:
         """The last numbers of both tables."""
         position = self.position()
         self.latest = {name: float(values[-1]) for name, values in metrics.items() if name not in position}
-        self.direction_norm = float(history["direction_norm"][-1]) if self.step else float("nan")
+        self.direction_norm = float(history["direction_norm"][-1]) if history else float("nan")
 
     def start(self, calls: Calls, seconds: float, compiling: float) -> None:
         self.calls += np.asarray([int(value) for value in calls])
@@ -75,7 +78,7 @@ class Record:
         self.compile_seconds += compiling
         totals = self.cumulative(log)
         clock = self.seconds + seconds * (np.arange(number) + 1) / max(1, number)
-        codes = np.asarray(log.status._value)
+        codes = np.asarray(log.status.code)
         self.pieces.append(
             {
                 "step": self.step + np.arange(number),
@@ -83,7 +86,7 @@ class Record:
                 **{name: totals[:, i] for i, name in enumerate(Calls._fields)},
                 "calls": totals.sum(axis=1),
                 "seconds": clock,
-                "ok": np.isin(codes, (OK, ZERO)),
+                "ok": np.isin(codes, (OK, STATIONARY)),
                 "status": codes,
                 "halvings": np.full(number, self.halvings),
             }
@@ -96,20 +99,20 @@ class Record:
 
     def rewind(self, step: int) -> None:
         """Forgets what was recorded after `step` steps, but not the calls and seconds that it took."""
-        self.pieces = _until(self.pieces, step - 1)
-        self.rows = _until(self.rows, step)
+        self.pieces = until(self.pieces, step - 1)
+        self.rows = until(self.rows, step)
         self.step = step
-        self._recall(_joined(self.pieces), _joined(self.rows))
+        self._recall(joined(self.pieces), joined(self.rows))
 
-    def result(self, x: PyTree, y: PyTree, state: Any, outcome: Outcome, reason: str) -> Result:
-        history, metrics = _joined(self.pieces), _joined(self.rows)
-        notes = [reason, *_notes(history), *_lower_note(metrics)]
+    def result(self, x: PyTree, y: PyTree, state: Any, status: Status, reason: str) -> Result:
+        history, metrics = joined(self.pieces), joined(self.rows)
+        notes = [reason, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics)]
         if self.halvings:
             notes.append(f"the step sizes were halved {self.halvings} times after divergence")
         return Result(
             x,
             y,
-            outcome,
+            status,
             "; ".join(notes),
             self.step,
             Calls(*(int(c) for c in self.calls)),
@@ -126,7 +129,7 @@ def diagnosis(step: int, code: int, state: Any) -> str:
     names = [name for name in ("x", "y") if not bool(tree.all_finite(getattr(state, name)))]
     remedies = {"y": "the lower level diverges, lower its step size", "x": "lower step_size"}
     remedy = remedies.get("".join(names), "lower the step sizes, the lower one first")
-    why = "" if code == OK else f"; hypergradient: {MESSAGES[code]}"
+    why = "" if code == OK else f"; hypergradient: {Status(code).message}"
     return f"{' and '.join(names)} became NaN or infinite in step {step}: {remedy}{why}"
 
 
@@ -134,40 +137,46 @@ def _notes(history: Table) -> list[str]:
     """What befell hypergradients: how often, and first in which step. A direction of norm 0 only if it was the last:
     solvers whose v starts at 0 begin with one."""
     codes = history.get("status", np.zeros(0, int))
-    bad = [code for code in np.unique(codes) if code not in (OK, ZERO)]
+    bad = [code for code in np.unique(codes) if code not in (OK, STATIONARY)]
     notes = [
         f"hypergradient in {np.sum(codes == code)} of {len(codes)} steps, first in step "
-        f"{history['step'][np.argmax(codes == code)]}: {MESSAGES[int(code)]}"
+        f"{history['step'][np.argmax(codes == code)]}: {Status(code).message}"
         for code in bad
     ]
-    if codes.size and codes[-1] == ZERO:
-        moving = np.flatnonzero(codes != ZERO)
+    if codes.size and codes[-1] == STATIONARY:
+        moving = np.flatnonzero(codes != STATIONARY)
         since = history["step"][moving[-1] + 1 if moving.size else 0]
-        notes.append(f"direction of norm 0 since step {since}: {MESSAGES[ZERO]}")
+        notes.append(f"direction of norm 0 since step {since}: {Status.stationary.message}")
     return notes
 
 
+def _still_note(x0: PyTree, x: PyTree, steps: int) -> list[str]:
+    """Whether x is still where the run began, up to the rounding of its largest entry."""
+    moved = tree.largest(tree.sub(x, x0))
+    if steps == 0 or not bool(moved <= 4 * jnp.finfo(moved.dtype).eps * tree.largest(x0)):
+        return []
+    return [
+        f"x has not moved in {steps} steps (its largest change is {float(moved):.3g}): every step was 0 or was lost in "
+        "the rounding of x. Raise step_size, or use a solver whose steps have a fixed length, such as UniBiO"
+    ]
+
+
 def _lower_note(metrics: Table) -> list[str]:
-    """Whether y is further from y*(x) than it was at the first measurement, where a metric tells."""
+    """Whether y is further from y*(x) than at first and does not come closer, where a metric tells.
+
+    A start that was better than what followed is no harm in itself, so that the trend decides: the median of the later
+    half of the measurements after the first against that of the earlier half.
+    """
     for name in ("lower_residual", "lower_error"):
         values = metrics.get(name, np.zeros(0))
-        if values.size > 1 and 0 < values[0] < values[-1]:
+        half = (values.size - 1) // 2
+        if half < 2:
+            continue
+        early, late = np.median(values[1 : 1 + half]), np.median(values[-half:])
+        if late > 0.9 * early and late > 2 * values[0]:
             return [
-                f"the lower level is not converging: {name} was {values[0]:.3g} at first and is {values[-1]:.3g} after "
-                f"step {metrics['step'][-1]}; give the lower level more or smaller steps, or refresh it more often"
+                f"the lower level is not converging: {name} was {values[0]:.3g} at first, {early:.3g} (median) in the "
+                f"first half of the run and {late:.3g} in the second; give the lower level more or smaller steps, or "
+                "refresh it more often"
             ]
     return []
-
-
-def _until(tables: list[Table], step: int) -> list[Table]:
-    """The rows with at most this step."""
-    cut = [{name: values[table["step"] <= step] for name, values in table.items()} for table in tables if table]
-    return [table for table in cut if len(table["step"])]
-
-
-def _joined(pieces: list[Table]) -> Table:
-    """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
-    pieces = [piece for piece in pieces if piece]
-    names = dict.fromkeys(name for piece in pieces for name in piece)
-    blank = [np.full(len(piece["step"]), np.nan) for piece in pieces]
-    return {name: np.concatenate([p.get(name, b) for p, b in zip(pieces, blank, strict=True)]) for name in names}

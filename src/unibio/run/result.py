@@ -1,10 +1,8 @@
 """What a run leaves behind, and how it is written to disk and read back: arrays and JSON, nothing executable."""
 
 import dataclasses
-import enum
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,12 @@ import numpy as np
 
 from unibio.core import checks
 from unibio.core.protocols import Calls
+from unibio.core.status import Status
 from unibio.core.tree import PyTree
-from unibio.run.processes import gathered, is_leader, spans_processes
+from unibio.distributed.processes import gathered, is_leader, spans_processes
+from unibio.files.atomic import write_file
 
 Table = dict[str, np.ndarray]
-
-
-class Outcome(enum.StrEnum):
-    """How a run ended."""
-
-    finished = "finished"
-    stopped = "stopped"
-    diverged = "diverged"
-    interrupted = "interrupted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +31,7 @@ class Result:
 
     x: PyTree
     y: PyTree
-    status: Outcome
+    status: Status
     message: str
     steps: int
     calls: Calls
@@ -61,7 +52,7 @@ class Result:
             arrays |= {f"{name}/{i}": leaf for i, leaf in enumerate(jax.tree.leaves(gathered(variable)))}
         facts = {
             "format": 1,
-            "status": str(self.status),
+            "status": self.status.name,
             "message": self.message,
             "steps": self.steps,
             "calls": list(self.calls),
@@ -95,7 +86,7 @@ class Result:
             return cls(
                 _rebuild(facts["x"], leaves["x"]),
                 _rebuild(facts["y"], leaves["y"]),
-                Outcome(facts["status"]),
+                Status.named(facts["status"]),
                 facts["message"],
                 facts["steps"],
                 Calls(*facts["calls"]),
@@ -108,24 +99,6 @@ class Result:
             raise
         except Exception as error:
             raise ValueError(f"{path} is not a result written by Result.save, or it is damaged: {error}") from error
-
-
-def write_file(path: Path, write: Any) -> None:
-    """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _describe(name: str, variable: PyTree) -> Any:
@@ -158,3 +131,17 @@ def check_steps(steps: Any, key: Any) -> None:
     if key is None:
         raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
     checks.random_key(key)
+
+
+def until(tables: list[Table], step: int) -> list[Table]:
+    """The rows with at most this step."""
+    cut = [{name: values[table["step"] <= step] for name, values in table.items()} for table in tables if table]
+    return [table for table in cut if len(table["step"])]
+
+
+def joined(pieces: list[Table]) -> Table:
+    """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
+    pieces = [piece for piece in pieces if piece]
+    names = dict.fromkeys(name for piece in pieces for name in piece)
+    blank = [np.full(len(piece["step"]), np.nan) for piece in pieces]
+    return {name: np.concatenate([p.get(name, b) for p, b in zip(pieces, blank, strict=True)]) for name in names}

@@ -1,12 +1,14 @@
 """When to stop early. A rule is `stop(problem, state, row) -> bool`, asked between stretches of steps; `row` is what
-was last recorded: step, seconds, calls of each oracle and their sum `calls`, direction_norm, the metrics."""
+was last recorded: step, seconds, calls of each oracle and their sum `calls`, direction_norm, the metrics. The
+run then ends with the rule's attribute `status`, or with `budget` if it has none."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from unibio.core import checks
 from unibio.core.problem import Problem
+from unibio.core.status import Status
 
 
 class Stop(Protocol):
@@ -24,6 +26,7 @@ class Below:
 
     name: str
     tolerance: float
+    status: ClassVar[Status] = Status.ok
 
     def __post_init__(self) -> None:
         checks.number("tolerance", self.tolerance)
@@ -39,6 +42,7 @@ class Above:
 
     name: str
     limit: float
+    status: ClassVar[Status] = Status.diverged
 
     def __post_init__(self) -> None:
         checks.number("limit", self.limit)

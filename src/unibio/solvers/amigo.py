@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, count
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.lower.sgd import SGD
 from unibio.solvers.lower_level import refresh
@@ -56,7 +57,8 @@ class AmIGO(eqx.Module):
         key_lower, key_f, key_hess, key_cross = jax.random.split(key, 4)
         x = state.x
         y, calls = refresh(SGD(self.lower_steps, self.lower_step_size), problem, x, state.y, key_lower)
-        f_batch, cross_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_cross, x, y)
+        f_batch = problem.f_batch(key_f, x, y, Site.upper)
+        cross_batch = problem.g_batch(key_cross, x, y, Site.cross)
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
         beta = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
 
@@ -64,7 +66,7 @@ class AmIGO(eqx.Module):
             product = oracle.hvp_g(problem, x, y, z, problem.g_batches.batch(draw))
             return tree.axpy(-beta, tree.sub(product, grad_y), z), None
 
-        draws = problem.g_batches.draw(key_hess, self.linear_steps, x, y)
+        draws = problem.g_draws(key_hess, self.linear_steps, x, y, Site.hessian)
         z, _ = jax.lax.scan(linear_step, state.z, draws, length=self.linear_steps)
         estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, z, cross_batch))
         samples = oracle.samples(cross_batch)

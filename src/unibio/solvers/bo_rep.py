@@ -9,9 +9,14 @@ import jax.numpy as jnp
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, LowerSolver
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.solvers.lower_level import refresh
+
+_ONE_STEP = (
+    "An epoch ends at the mean of its points before each update, so that one of a single step ends where it began."
+)
 
 
 class State(NamedTuple):
@@ -60,7 +65,7 @@ class BOREP(eqx.Module):
         checks.step_sizes(self, "step_size", "lower_step_size", "linear_step_size", "radius")
         checks.fraction("momentum", self.momentum)
         checks.whole_number("period", self.period, low=1)
-        checks.whole_number("lower_steps", self.lower_steps, low=1)
+        checks.whole_number("lower_steps", self.lower_steps, low=2, remedy=_ONE_STEP)
         if self.refinement is not None:
             checks.instance("refinement", self.refinement, "EpochSGD(), SGD() or Optax(…)")
 
@@ -78,17 +83,17 @@ class BOREP(eqx.Module):
         one_epoch = EpochSGD(n, self.lower_step_size, first_epoch=n, radius=self.radius)
         y, calls = tree.lazily(
             t % self.period == 0,
-            lambda: refresh(one_epoch, problem, x, state.y, key_lower, p=2.0),
+            lambda: refresh(one_epoch, problem.counting(lambda t: t // self.period), x, state.y, key_lower, p=2.0),
             (state.y, jax.tree.map(jnp.int32, Calls())),
         )
-        f_batch, g_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_g, x, y)
+        f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.hessian)
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
         estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, z, g_batch))
         nu = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
         z = tree.axpy(-nu, tree.sub(oracle.hvp_g(problem, x, y, z, g_batch), grad_y), z)
         m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))
-        norm = tree.norm(m)
-        x = tree.axpy(-self.step_size / jnp.where(norm > 0, norm, 1.0), m, x)
+        direction, norm = tree.direction(m)
+        x = tree.axpy(-self.step_size, direction, x)
         samples = oracle.samples(g_batch)
         more = Calls(grad_f=oracle.samples(f_batch), hvp=samples, cross=samples)
         return State(x, y, z, m, t + 1), Info(norm, calls.plus(more))

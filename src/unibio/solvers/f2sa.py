@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, count
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 
 
@@ -72,11 +73,14 @@ class F2SA(eqx.Module):
             penalty = oracle.grad_g(problem, x, y, problem.g_batches.batch(for_y))
             return (z, tree.axpy(-alpha, tree.axpy(lam, penalty, grad_y), y)), None
 
-        draw_f, draw_g = problem.f_batches.draw, problem.g_batches.draw
-        blocks = (draw_g(key_z, steps, x, state.y), draw_g(key_y, steps, x, state.y), draw_f(key_f, steps, x, state.y))
+        blocks = (
+            problem.g_draws(key_z, steps, x, state.y, Site.lower),
+            problem.g_draws(key_y, steps, x, state.y, Site.penalty),
+            problem.f_draws(key_f, steps, x, state.y, Site.penalty_upper),
+        )
         (z, y), _ = jax.lax.scan(inner, (state.y, state.penalised), blocks, length=steps)
-        f_batch = problem.f_batch(key_fx, x, y)
-        y_batch, z_batch = problem.g_batch(key_gy, x, y), problem.g_batch(key_gz, x, z)
+        f_batch = problem.f_batch(key_fx, x, y, Site.upper)
+        y_batch, z_batch = problem.g_batch(key_gy, x, y, Site.gap), problem.g_batch(key_gz, x, z, Site.cross)
         grad_x, _ = oracle.grads_f(problem, x, y, f_batch)
         gap = tree.sub(oracle.grad_x_g(problem, x, y, y_batch), oracle.grad_x_g(problem, x, z, z_batch))
         estimate = tree.axpy(lam, gap, grad_x)

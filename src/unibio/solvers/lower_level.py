@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from unibio.core import oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, LowerSolver, count
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 
 
@@ -20,9 +21,9 @@ def refresh(
         return oracle.grad_g(problem, x, y, problem.g_batches.batch(realisation))
 
     def draw(number: int) -> Any:
-        return problem.g_batches.draw(key, number, x, y)
+        return problem.g_draws(key, number, x, y, Site.lower)
 
     order = problem.p if p is None else jnp.asarray(p, tree.dtype(y))
     y_new, steps = lower(gradient, draw, y, order)
-    samples = oracle.samples(problem.g_batch(key, x, y))
+    samples = oracle.samples(problem.g_batch(key, x, y, Site.lower))
     return y_new, jax.tree.map(jnp.int32, Calls(grad_g=count(steps, samples)))

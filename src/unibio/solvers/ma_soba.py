@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.solvers.soba import directions, one_of_each
 
@@ -55,7 +56,7 @@ class MASOBA(eqx.Module):
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_f, key_g = jax.random.split(key)
         x, y, z, h = state
-        f_batch, g_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_g, x, y)
+        f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.lower)
         d = directions(problem, x, y, z, f_batch, g_batch)
         gamma = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
         state = State(

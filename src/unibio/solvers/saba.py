@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
-from unibio.core.batches import Batch, Dataset
+from unibio.core.batches import Dataset
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 
 
@@ -56,20 +57,21 @@ class SABA(eqx.Module):
         checks.step_sizes(self, "step_size", "lower_step_size")
 
     def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[State, Info]:
-        for name, sampler in (("f", problem.f_batches), ("g", problem.g_batches)):
-            _check_slots(name, sampler)
         v = tree.zeros_like(y)
-        f = _fill(problem.f_batches, lambda batch: _of_f(problem, x, y, batch))
-        g = _fill(problem.g_batches, lambda batch: _of_g(problem, x, y, v, batch))
-        n_f, n_g = _samples(problem.f_batches), _samples(problem.g_batches)
+        f_sampler, g_sampler = _finite_sums(problem)
+        f = _fill(f_sampler, lambda batch: _of_f(problem, x, y, batch))
+        g = _fill(g_sampler, lambda batch: _of_g(problem, x, y, v, batch))
+        n_f, n_g = f_sampler.n, g_sampler.n
         return State(x, y, v, f, g), Info(jnp.zeros((), tree.dtype(x)), Calls(n_f, n_g, n_g, n_g))
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_f, key_g = jax.random.split(key)
         x, y, v = state.x, state.y, state.v
-        f_batch, g_batch = _random_slot(problem.f_batches, key_f), _random_slot(problem.g_batches, key_g)
-        (grad_x, grad_y), f = _saga(state.f, f_batch, _of_f(problem, x, y, f_batch))
-        (grad_g, hv, av), g = _saga(state.g, g_batch, _of_g(problem, x, y, v, g_batch))
+        f_sampler, g_sampler = _finite_sums(problem)
+        i, j = f_sampler.draw_slot(key_f, Site.upper), g_sampler.draw_slot(key_g, Site.lower)
+        f_batch, g_batch = f_sampler.slot(i), g_sampler.slot(j)
+        (grad_x, grad_y), f = _saga(state.f, i, _of_f(problem, x, y, f_batch))
+        (grad_g, hv, av), g = _saga(state.g, j, _of_g(problem, x, y, v, g_batch))
         direction = tree.sub(grad_x, av)
         state = State(
             tree.axpy(-self.step_size, direction, x),
@@ -82,33 +84,31 @@ class SABA(eqx.Module):
         return state, Info(tree.norm(direction), Calls(oracle.samples(f_batch), samples, samples, samples))
 
 
-def _check_slots(name: str, sampler: Any) -> None:
+def _finite_sums(problem: Problem) -> tuple[Dataset, Dataset]:
+    """The two samplers, which must be data cut into batches without a remainder."""
+    return _finite_sum("f", problem.f_batches), _finite_sum("g", problem.g_batches)
+
+
+def _finite_sum(name: str, sampler: Any) -> Dataset:
     if not isinstance(sampler, Dataset):
         raise ValueError(
             f"SABA needs a finite sum for {name}, but {name}_batches is {type(sampler).__name__}. "
             f"Pass {name}_batches=Dataset(…), or use SOBA."
         )
-    if sampler.n % sampler.batch_size:
+    if sampler.batch_size is not None and sampler.n % sampler.batch_size:
         fitting = max(b for b in range(1, sampler.batch_size + 1) if sampler.n % b == 0)
         raise ValueError(
             f"SABA cuts the {sampler.n} samples of {name} into batches of {sampler.batch_size}, which leaves "
             f"{sampler.n % sampler.batch_size} over that it would never see. Use batch_size={fitting}, or drop those."
         )
+    return sampler
 
 
-def _samples(sampler: Any) -> int:
-    return sampler.slots * sampler.batch_size
-
-
-def _random_slot(sampler: Any, key: jax.Array) -> Batch:
-    return sampler.slot(jax.random.randint(key, (), 0, sampler.slots, jnp.int32))
-
-
-def _of_f(problem: Problem, x: PyTree, y: PyTree, batch: Batch) -> PyTree:
+def _of_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
     return oracle.grads_f(problem, x, y, batch)
 
 
-def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Batch) -> PyTree:
+def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
     return (
         oracle.grad_g(problem, x, y, batch),
         oracle.hvp_g(problem, x, y, v, batch),
@@ -116,15 +116,15 @@ def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Batch) -> Py
     )
 
 
-def _fill(sampler: Any, value: Any) -> Memory:
+def _fill(sampler: Dataset, value: Any) -> Memory:
     stored = jax.lax.map(lambda k: value(sampler.slot(k)), jnp.arange(sampler.slots, dtype=jnp.int32))
     return Memory(stored, jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), stored))
 
 
-def _saga(memory: Memory, batch: Batch, new: PyTree) -> tuple[PyTree, Memory]:
+def _saga(memory: Memory, slot: jax.Array, new: PyTree) -> tuple[PyTree, Memory]:
     """new − stored + mean, and the memory with `new` in its slot."""
-    old = jax.tree.map(lambda leaf: leaf[batch.slot], memory.stored)
+    old = jax.tree.map(lambda leaf: leaf[slot], memory.stored)
     change = tree.sub(new, old)
     slots = jax.tree.leaves(memory.stored)[0].shape[0]
-    stored = jax.tree.map(lambda leaf, value: leaf.at[batch.slot].set(value), memory.stored, new)
+    stored = jax.tree.map(lambda leaf, value: leaf.at[slot].set(value), memory.stored, new)
     return tree.add(memory.mean, change), Memory(stored, tree.axpy(1 / slots, change, memory.mean))

@@ -12,6 +12,7 @@ import jax
 from unibio.core import oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, count
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.hypergradients.neumann import Form
 
@@ -21,14 +22,15 @@ def series_estimate(
 ) -> tuple[PyTree, Calls]:
     """ĥ(x, y) with one batch for ∇f, one for A and a fresh one per factor; the same key gives the same samples."""
     key_f, key_hess, key_cross, key_form = jax.random.split(key, 4)
-    f_batch, cross_batch = problem.f_batch(key_f, x, y), problem.g_batch(key_cross, x, y)
+    f_batch = problem.f_batch(key_f, x, y, Site.upper)
+    cross_batch = problem.g_batch(key_cross, x, y, Site.cross)
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
 
     def factor(u: PyTree, draw: Any) -> PyTree:
         product = oracle.hvp_g(problem, x, y, u, problem.g_batches.batch(draw))
         return tree.axpy(-step, product, u)
 
-    draws = problem.g_batches.draw(key_hess, form.products(terms), x, y)
+    draws = problem.g_draws(key_hess, form.products(terms), x, y, Site.hessian)
     total, _, products = form(factor, grad_y, draws, terms, key_form)
     value = tree.sub(grad_x, oracle.cross_g(problem, x, y, tree.scale(step, total), cross_batch))
     samples = oracle.samples(cross_batch)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.hypergradients.neumann import Randomised
 from unibio.solvers.series import series_estimate
@@ -68,7 +69,7 @@ class SUSTAIN(eqx.Module):
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_lower, key_hyper = jax.random.split(key)
         x, y, t = state.x, state.y, state.t
-        batch = problem.g_batch(key_lower, x, y)
+        batch = problem.g_batch(key_lower, x, y, Site.lower)
         s = self.lower_step_size if self.neumann_step is None else self.neumann_step
         points = ((x, y), (state.x_before, state.y_before))
         g_here, g_before = (oracle.grad_g(problem, *point, batch) for point in points)

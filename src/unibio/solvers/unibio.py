@@ -33,8 +33,8 @@ class UniBiO(eqx.Module):
     """Normalised momentum above, a lower level that is refreshed now and then below.
 
         y_0 = lower(g(x_0, ·))                            once, the warm start
-        y ← lower(g(x_t, ·)) from the current y           if t mod I = 0
-        m_t = β m_{t−1} + (1−β) ĥ(x_t, y),  m_0 = ĥ(x_0, y)
+        y ← lower(g(x_t, ·)) from the current y           if t + 1 is a multiple of I
+        m_t = β m_{t−1} + (1−β) ĥ(x_t, y),  m_{−1} = 0
         x_{t+1} = P(x_t − η·s(t)·m_t/‖m_t‖)               no move where m_t = 0
 
     | symbol | field |
@@ -45,10 +45,13 @@ class UniBiO(eqx.Module):
     | P | `project`: a function of x such as `Box(0, 1)` |
     | m/‖m‖ | replaced by `optimiser`, an optax transformation fed with m_t: x_{t+1} = P(x_t + η·s(t)·update) |
 
-    Reference: Algorithm 2 of Bilevel Optimization with Lower-Level Uniform Convexity (ICLR 2026). Different here:
-    m_0 is the first estimate, where the paper starts at 0 (with normalised steps the first is the same, and later ones
-    forget it sooner); steps count from 0, so that y is refreshed once more right after the warm start; the series
-    is summed in Horner's order and as D H (see docs/paper_vs_us.md).
+    Steps have the length η·s(t), however small the gradient is, so with a constant step x ends by jumping to and fro
+    across a minimiser. A schedule that falls to 0 ends that: for 500 steps, for example,
+    `schedule=optax.linear_schedule(1.0, 0.0, 250, 250)`, which is 1 for 250 steps and falls to 0 in the next 250.
+
+    Reference: Algorithm 2 of Bilevel Optimization with Lower-Level Uniform Convexity (ICLR 2026), whose steps count
+    from 1 where ours count from 0. Different here: the series is summed in Horner's order and as D H (see
+    docs/paper_vs_us.md).
     """
 
     step_size: float = eqx.field(converter=checks.as_real)
@@ -97,16 +100,15 @@ class UniBiO(eqx.Module):
         none = jax.tree.map(jnp.int32, Calls())
         # A loop of at most one round: under vmap a cond would solve the lower level at every step.
         y, lower_calls = tree.lazily(
-            t % self.period == 0,
-            lambda: refresh(self.lower, problem, x, state.y, key_lower),
+            (t + 1) % self.period == 0,
+            lambda: refresh(self.lower, problem.counting(lambda t: t // self.period), x, state.y, key_lower),
             (state.y, none),
         )
         estimate, info = self.hypergradient(problem, x, y, key_hyper)
-        beta = jnp.where(t == 0, jnp.zeros((), tree.dtype(x)), self.momentum)
-        m = tree.axpy(beta, state.momentum, tree.scale(1 - beta, estimate))
-        norm = tree.norm(m)
+        m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))
+        unit, norm = tree.direction(m)
         if self.optimiser is None:
-            direction, optimiser = tree.scale(-1 / jnp.where(norm > 0, norm, 1.0), m), None
+            direction, optimiser = tree.scale(-1.0, unit), None
         else:
             direction, optimiser = checks.optimiser_step(self.optimiser, m, state.optimiser, x)
         factor = 1.0 if self.schedule is None else jnp.asarray(self.schedule(t), tree.dtype(x))

@@ -1,6 +1,5 @@
 """VRBO: SPIDER at both levels, with large-batch checkpoints."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +11,7 @@ from unibio.core.batches import Dataset, Full
 from unibio.core.noise import Noise, Perturbation
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, count
+from unibio.core.streams import Site
 from unibio.core.tree import PyTree
 from unibio.hypergradients.neumann import Nested
 from unibio.solvers.series import series_estimate
@@ -70,7 +70,7 @@ class VRBO(eqx.Module):
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_checkpoint, key_inner = jax.random.split(key)
         x, y, t = state.x, state.y, state.t
-        large = _enlarged(problem, self.checkpoint_batches)
+        large = _enlarged(problem, self.checkpoint_batches).counting(lambda t: t // self.period)
         # A noisy oracle asked k times is one with k times less variance, and k calls.
         f_times, g_times = (
             self.checkpoint_batches if isinstance(sampler, Noise) else 1
@@ -86,16 +86,18 @@ class VRBO(eqx.Module):
 
         def inner(carry: Any, inputs: Any) -> Any:
             (x_before, y_before), y, v, u, calls = carry
-            key, moves = inputs
-            (v_here, u_here), more = self._estimates(problem, x_next, y, key)
-            (v_before, u_before), again = self._estimates(problem, x_before, y_before, key)
+            key, j, moves = inputs
+            small = problem.counting(lambda t: t * (self.lower_steps + 1) + j)
+            (v_here, u_here), more = self._estimates(small, x_next, y, key)
+            (v_before, u_before), again = self._estimates(small, x_before, y_before, key)
             v, u = tree.add(v, tree.sub(v_here, v_before)), tree.add(u, tree.sub(u_here, u_before))
             y_next = tree.axpy(-self.lower_step_size * moves, u, y)
             return ((x_next, y), y_next, v, u, calls.plus(more).plus(again)), None
 
-        moves = (jnp.arange(self.lower_steps + 1) < self.lower_steps).astype(tree.dtype(x))
+        rounds = jnp.arange(self.lower_steps + 1, dtype=jnp.int32)
+        moves = (rounds < self.lower_steps).astype(tree.dtype(x))
         keys = jax.random.split(key_inner, self.lower_steps + 1)
-        (_, y, v, u, calls), _ = jax.lax.scan(inner, ((x, y), y, v, u, calls), (keys, moves))
+        (_, y, v, u, calls), _ = jax.lax.scan(inner, ((x, y), y, v, u, calls), (keys, rounds, moves))
         return State(x_next, y, v, u, t + 1), Info(direction_norm, calls)
 
     def _estimates(
@@ -105,7 +107,7 @@ class VRBO(eqx.Module):
         key_lower, key_hyper = jax.random.split(key)
         eta = self.lower_step_size if self.neumann_step is None else self.neumann_step
         v, calls = series_estimate(problem, x, y, key_hyper, Nested(), self.terms + 1, eta)
-        batch = problem.g_batch(key_lower, x, y)
+        batch = problem.g_batch(key_lower, x, y, Site.lower)
         calls = calls.plus(Calls(grad_g=oracle.samples(batch)))
         calls = Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
         return (v, oracle.grad_g(problem, x, y, batch)), jax.tree.map(jnp.int32, calls)
@@ -118,18 +120,18 @@ def _enlarged(problem: Problem, factor: int) -> Problem:
 
 
 def _larger(name: str, sampler: Any, factor: int) -> Any:
-    if isinstance(sampler, Dataset):
+    if isinstance(sampler, Dataset) and sampler.batch_size is not None:
         if sampler.batch_size * factor > sampler.n:
             most = sampler.n // sampler.batch_size
             raise ValueError(
                 f"VRBO(checkpoint_batches={factor}) needs {factor} × {sampler.batch_size} samples, but {name} has "
                 f"{sampler.n}. Use checkpoint_batches={most} or less."
             )
-        return dataclasses.replace(sampler, batch_size=sampler.batch_size * factor)
+        return sampler.resized(sampler.batch_size * factor)
     if isinstance(sampler, Noise):
         variances = {name: getattr(sampler, name) for name in Perturbation._fields}
         return Noise(**{name: value if value is None else value / factor for name, value in variances.items()})
-    if isinstance(sampler, Full) or factor == 1:
+    if isinstance(sampler, (Full, Dataset)) or factor == 1:
         return sampler
     raise ValueError(
         f"VRBO cannot enlarge the batches of {name}, a {type(sampler).__name__}: use Dataset, or checkpoint_batches=1."

@@ -1,0 +1,151 @@
+"""Joining processes, the mesh of their devices, and where data and variables lie on it."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from unibio.core import checks
+from unibio.core.batches import Dataset
+from unibio.core.problem import Problem
+from unibio.core.tree import PyTree
+from unibio.distributed import witness
+from unibio.distributed.dataset import SAMPLES, Sharded, check_divides
+
+PARAMETERS = "parameters"
+Rule = Callable[[str, tuple[int, ...]], PartitionSpec]
+
+_HEARTBEAT_SECONDS = 20  # a process that was silent for so long is gone, and the others end
+
+
+def initialise(
+    coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None
+) -> int:
+    """Joins this process to the others, and says how many there are. Call it before any other use of JAX.
+
+    Without arguments they come from SLURM, Open MPI or Kubernetes as `jax.distributed.initialize` reads them, or from
+    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. Where there is nothing of
+    the kind, this process is alone: 1.
+
+    From here on, if a process dies the others end with a message within half a minute.
+    """
+    given = (
+        coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"),
+        _number("JAX_NUM_PROCESSES", num_processes),
+        _number("JAX_PROCESS_ID", process_id),
+    )
+    if any(value is not None for value in given) and None in given:
+        raise ValueError(
+            "give all of coordinator_address (JAX_COORDINATOR_ADDRESS), num_processes (JAX_NUM_PROCESSES) and "
+            f"process_id (JAX_PROCESS_ID), or none of them; got {given}."
+        )
+    jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
+    try:
+        jax.distributed.initialize(*given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
+    except ValueError as error:
+        if "should be defined" in str(error) or "must be defined" in str(error):
+            return 1
+        raise
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    witness.watch()
+    return jax.process_count()
+
+
+def mesh(parameters: int = 1) -> Mesh:
+    """All devices of all processes, with the axes `samples` and `parameters`; the second, of the given size, is for
+    rules that cut y."""
+    devices = jax.devices()
+    checks.whole_number("parameters", parameters, low=1)
+    if len(devices) % parameters:
+        raise ValueError(f"parameters={parameters} does not divide the number of devices, {len(devices)}.")
+    grid = np.asarray(devices).reshape(-1, parameters)
+    return Mesh(grid, (SAMPLES, PARAMETERS), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def shard(
+    problem: Problem, x: PyTree, y: PyTree, mesh: Mesh, rule: Rule | None = None
+) -> tuple[Problem, PyTree, PyTree]:
+    """The problem and its start on a mesh.
+
+    Arguments:
+        problem: with every Dataset, and every array in f and g whose first axis is the samples of g, cut by samples. An
+            array that is on the mesh already, such as `from_local` makes, stays where it is.
+        x: parts whose first axis is the samples of g are cut with them.
+        y: on every device, or as `rule(path, shape) -> PartitionSpec` says, e.g.
+            `lambda path, shape: PartitionSpec("parameters") if len(shape) > 1 else PartitionSpec()`.
+    """
+    samples = problem.g_batches.n if isinstance(problem.g_batches, Dataset) else None
+
+    def by_samples(path: str, shape: tuple[int, ...]) -> PartitionSpec:
+        return PartitionSpec(SAMPLES) if shape and shape[0] == samples else PartitionSpec()
+
+    functions = tuple(_placed(fn, mesh, by_samples) for fn in (problem.f, problem.g))
+    samplers = tuple(_sampler(sampler, mesh) for sampler in (problem.f_batches, problem.g_batches))
+    problem = eqx.tree_at(lambda p: (p.f, p.g, p.f_batches, p.g_batches), problem, (*functions, *samplers))
+    return problem, _placed(x, mesh, by_samples), _placed(y, mesh, rule or _everywhere)
+
+
+def rows_of_this_process(samples: int, mesh: Mesh) -> slice:
+    """Which samples this process has to load."""
+    check_divides("samples", samples, mesh.shape[SAMPLES])
+    where = NamedSharding(mesh, PartitionSpec(SAMPLES)).addressable_devices_indices_map((samples,))
+    parts = [index[0].indices(samples) for index in where.values() if index is not None]
+    return slice(min(part[0] for part in parts), max(part[1] for part in parts))
+
+
+def from_local(local: PyTree, samples: int, mesh: Mesh) -> PyTree:
+    """Arrays of all samples, each process giving only the rows `rows_of_this_process(samples, mesh)`.
+
+    Example:
+        >>> mesh = distributed.mesh()
+        >>> rows = distributed.rows_of_this_process(8, mesh)
+        >>> distributed.from_local(np.arange(8.0)[rows], 8, mesh).shape
+        (8,)
+    """
+    rows, sharding = rows_of_this_process(samples, mesh), NamedSharding(mesh, PartitionSpec(SAMPLES))
+
+    def whole(array: Any) -> jax.Array:
+        array = np.asarray(array)
+        if array.ndim == 0 or array.shape[0] != rows.stop - rows.start:
+            raise ValueError(
+                f"this process has to give the samples {rows.start} to {rows.stop - 1}, {rows.stop - rows.start} rows; "
+                f"got an array of shape {array.shape}."
+            )
+        return jax.make_array_from_process_local_data(sharding, array, (samples, *array.shape[1:]))
+
+    return jax.tree.map(whole, local)
+
+
+def _everywhere(path: str, shape: tuple[int, ...]) -> PartitionSpec:
+    return PartitionSpec()
+
+
+def _number(name: str, given: int | None) -> int | None:
+    return int(os.environ[name]) if given is None and name in os.environ else given
+
+
+def _sampler(sampler: Any, mesh: Mesh) -> Any:
+    """A Dataset cut by samples; other samplers have no data to cut."""
+    if not isinstance(sampler, Dataset):
+        return sampler
+    cut = Sharded(sampler, mesh)
+    return eqx.tree_at(lambda s: s.data, cut, _placed(sampler.data, mesh, lambda path, shape: PartitionSpec(SAMPLES)))
+
+
+def _placed(variable: PyTree, mesh: Mesh, rule: Rule) -> PyTree:
+    """Every array where the rule says; numbers are no arrays, and what is on the mesh stays."""
+
+    def place(path: Any, leaf: Any) -> Any:
+        if not isinstance(leaf, (jax.Array, np.ndarray)):
+            return leaf
+        if isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh:
+            return leaf
+        sharding = NamedSharding(mesh, rule(jax.tree_util.keystr(path), leaf.shape))
+        host = np.asarray(leaf)  # each process has all of it and puts its own part on its devices
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: host[index])
+
+    return jax.tree_util.tree_map_with_path(place, variable)

@@ -1,0 +1,1 @@
+"""Every numbered claim of the paper, checked by one function each."""

@@ -1,0 +1,149 @@
+"""The pieces of the study of hyper-cleaning: tuning, the practical setting's rate, and every curve."""
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+from unibio.files.tables import Row, Rows, from_csv
+from unibio.paper.cleaning.practical import learn_rate
+from unibio.paper.cleaning.race import SOLVERS, TRAINING, candidates, paper_steps, race, train
+from unibio.paper.cleaning.settings import Settings
+from unibio.paper.cleaning.task import Size, load
+from unibio.paper.framework.pieces import Piece
+
+RATES = (1e-3, 3e-3)  # of Adam, for plain training
+TUNING_SEED = 100  # of label noise and starts on which nothing is reported
+PRACTICAL = "UniBiO (practical)"
+Case = tuple[str, Row]  # a name and where it runs: data, size, noise, p, seed
+
+
+def race_piece(data: str, size: Any, noise: float, p: float, seed: int, solver: str, steps: Any, epochs: int) -> Rows:
+    """One solver's curve."""
+    return race(load(data, Size(*size), noise, seed), solver, tuple(steps), p, seed, epochs)
+
+
+def train_piece(
+    data: str, size: Any, noise: float, p: float, seed: int, kind: str, rate: float, epochs: int, wrong: float = 0.0
+) -> Rows:
+    """One curve of plain training, or of the last step of the practical setting."""
+    return train(load(data, Size(*size), noise, seed), kind, rate, p, seed, epochs, wrong).rows
+
+
+def rate_piece(data: str, size: Any, noise: float, p: float, seed: int, rate: float, epochs: int) -> Rows:
+    """The first two steps of the practical setting."""
+    return learn_rate(load(data, Size(*size), noise, seed), rate, p, seed, epochs)
+
+
+def tuning(chosen: Settings, common: Row) -> list[Piece]:
+    """Eight pairs of step sizes for every solver and all rates of Adam, at the first p and noise."""
+    shared = common | {"noise": chosen.noise[0], "p": chosen.p[0], "seed": TUNING_SEED + chosen.seed}
+    pieces = [
+        Piece(f"tune {name} {steps[0]:g} {steps[1]:g}", race_piece,
+              shared | {"solver": name, "steps": steps, "epochs": chosen.tuning_epochs})
+        for name in SOLVERS for steps in candidates(name)
+    ]  # fmt: skip
+    pieces += [
+        Piece(f"tune {kind} {rate:g}", train_piece, shared | {"kind": kind, "rate": rate, "epochs": chosen.epochs})
+        for kind in TRAINING for rate in RATES
+    ]  # fmt: skip
+    return pieces
+
+
+def scores(tried: dict[str, Rows]) -> Rows:
+    """Accuracy on the tuning samples, of a solver at the end, of training at its best; 0 where it is not finite."""
+
+    def score(title: str, rows: Rows) -> float:
+        at_best = title.split(" ")[1] in TRAINING
+        return max(row["tuning"] for row in rows) if at_best else rows[-1]["tuning"] * rows[-1]["finite"]
+
+    return [{"tried": title, "tuning": score(title, rows)} for title, rows in tried.items()]
+
+
+def best(scores: Rows) -> dict[str, tuple[float, ...]]:
+    """For every method the numbers with the highest score."""
+    highest: dict[str, tuple[float, tuple[float, ...]]] = {}
+    for row in scores:
+        _, name, *numbers = row["tried"].split(" ")
+        if name not in highest or row["tuning"] > highest[name][0]:
+            highest[name] = row["tuning"], tuple(float(number) for number in numbers)
+    return {name: numbers for name, (_, numbers) in highest.items()}
+
+
+def read_best(path: Path) -> dict[str, tuple[float, ...]]:
+    """The same from tuned.csv of another run."""
+    advice = "give tuned.csv of a run with tune=1."
+    try:
+        rows = from_csv(path.read_text())
+        if not all(math.isfinite(row["tuning"]) for row in rows):
+            raise ValueError("a score is not finite")
+        found = best(rows)
+    except OSError as error:
+        raise ValueError(f"tuned={path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
+        raise ValueError(f"tuned={path} is no table of tuning scores ({error}): {advice}") from None
+    for name, count in (*((name, 2) for name in SOLVERS), *((kind, 1) for kind in TRAINING)):
+        numbers = found.get(name, ())
+        if len(numbers) != count or not all(math.isfinite(number) and number > 0 for number in numbers):
+            what = "two step sizes" if count == 2 else "one rate"
+            raise ValueError(f"tuned={path}: {name} must have {what} above 0, it has {numbers}; {advice}")
+    return found
+
+
+def cases(chosen: Settings, common: Row) -> list[Case]:
+    """Every p and noise, with more seeds at the first noise."""
+    return [
+        (f"p={p:g} noise={noise:g} seed={seed}", common | {"noise": noise, "p": p, "seed": seed})
+        for noise in chosen.noise for p in chosen.p
+        for seed in _seeds(chosen, chosen.more_seeds if noise == chosen.noise[0] else 1)
+    ]  # fmt: skip
+
+
+def _seeds(chosen: Settings, count: int) -> range:
+    return range(chosen.seed, chosen.seed + count)
+
+
+def curve_cases(chosen: Settings, common: Row) -> list[Case]:
+    """Other numbers of validation samples, at the first p and noise, two seeds."""
+    where = common | {"noise": chosen.noise[0], "p": chosen.p[0]}
+    return [
+        (f"validation={count} seed={seed}", where | {"size": chosen.size._replace(validation=count), "seed": seed})
+        for count in chosen.curve if count != chosen.validation for seed in _seeds(chosen, min(2, chosen.more_seeds))
+    ]  # fmt: skip
+
+
+def rates(chosen: Settings, cases: list[Case], best: Any) -> list[Piece]:
+    """The practical setting's rate in every case."""
+    more = {"rate": best["noisy"][0], "epochs": chosen.epochs}
+    return [Piece(f"rate {title}", rate_piece, where | more) for title, where in cases]
+
+
+def training(chosen: Settings, cases: list[Case], best: Any, rates: dict[str, Rows]) -> list[tuple[Piece, Row]]:
+    """Plain training, and the last step of the practical setting, in every case."""
+    out = []
+    for title, where in cases:
+        names = {key: where[key] for key in ("p", "noise", "seed")} | {"clean_samples": where["size"].validation}
+        wrong = rates[f"rate {title}"][-1]["rate"]
+        runs = [(kind, kind, 0.0) for kind in TRAINING] + [(PRACTICAL, "both", wrong)]
+        for method, kind, share in runs:
+            more = {"kind": kind, "rate": best[kind][0], "epochs": chosen.epochs, "wrong": share}
+            piece = Piece(f"{method} {title}", train_piece, where | more)
+            out.append((piece, {"method": method, "setting": "tuned"} | names))
+    return out
+
+
+def solvers(chosen: Settings, common: Row, best: Any) -> list[tuple[Piece, Row]]:
+    """Every solver with tuned step sizes, for the first seed with the paper's too."""
+    out = []
+    for noise in chosen.noise:
+        for p in chosen.p:
+            for seed in _seeds(chosen, chosen.seeds if noise == chosen.noise[0] else 1):
+                where = common | {"noise": noise, "p": p, "seed": seed, "epochs": chosen.epochs}
+                for name in SOLVERS:
+                    for setting in ("tuned", "paper") if seed == chosen.seed else ("tuned",):
+                        steps = best[name] if setting == "tuned" else paper_steps(name)
+                        title = f"{name} {setting} p={p:g} noise={noise:g} seed={seed}"
+                        names = {"method": name, "setting": setting, "p": p, "noise": noise, "seed": seed}
+                        piece = Piece(title, race_piece, where | {"solver": name, "steps": steps})
+                        out.append((piece, names | {"clean_samples": chosen.validation}))
+    return out

@@ -1,0 +1,122 @@
+"""Sentence pairs from a small grammar, for machines without SNLI. Not natural language: shown as such wherever used.
+
+A scene has six slots (who, clothes, action, place, time, company), each with specific values in groups. The hypothesis
+names some slots, by a value or by its group; the premise names all slots but one, by values:
+
+    entailment      every slot of the hypothesis is in the premise, with that value or one of that group
+    contradiction   the same, except that one of them has a value of another group
+    neutral         the slot that the premise leaves out is in the hypothesis; the others agree
+
+The hypothesis is drawn before the label, and the premise's values and its missing slot are uniform for every label: so
+neither sentence alone says anything about the label, and only relating them does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unibio.core import checks
+from unibio.paper.data.snli import LABELS, Pairs
+from unibio.paper.data.vectors import Vectors
+
+# slot → group → values, each with its two phrasings; the group's own phrasing first
+SCENE: dict[str, dict[str, tuple[str, ...]]] = {
+    "who": {
+        "an adult": ("a man|a gentleman", "a woman|a lady", "a nurse|a hospital worker", "a farmer|a rancher"),
+        "a child": ("a boy|a young lad", "a girl|a young lass", "a toddler|a small kid", "a pupil|a schoolkid"),
+    },
+    "clothes": {
+        "in bright clothes": ("in red|wearing scarlet", "in yellow|wearing gold", "in orange|wearing apricot"),
+        "in dark clothes": ("in black|wearing ebony", "in navy|wearing indigo", "in brown|wearing chestnut"),
+    },
+    "action": {
+        "is exercising": ("is running|jogs", "is swimming|does laps", "is cycling|rides a bike", "is climbing|scales"),
+        "is resting": ("is sleeping|naps", "is lying down|reclines", "is daydreaming|muses", "is sitting|lounges"),
+        "is making music": ("is singing|hums a tune", "is drumming|beats a drum", "is fiddling|plays the violin"),
+    },
+    "place": {
+        "outdoors": ("in a park|on a green", "at a beach|by the sea", "in a forest|among trees", "uphill|on a hill"),
+        "indoors": ("in a kitchen|by a stove", "in a library|among books", "in an office|at work", "below|in a cellar"),
+    },
+    "time": {
+        "by daylight": ("in the morning|after breakfast", "at noon|around midday", "in the afternoon|after lunch"),
+        "after dark": ("at night|past bedtime", "at midnight|under the moon", "late in the evening|after supper"),
+    },
+    "company": {
+        "with an animal": ("with a dog|beside a hound", "with a cat|beside a kitten", "with a horse|beside a pony"),
+        "with people": ("with a friend|beside a pal", "with a neighbour|beside a local", "with a sister|by a sibling"),
+    },
+}  # fmt: skip
+_SLOTS = tuple(SCENE)
+
+
+def generate(count: int, seed: int) -> Pairs:
+    """Pairs with labels in equal shares, in random order; another seed gives other pairs."""
+    checks.whole_number("count", count, low=1)
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count) % len(LABELS)).astype(np.int32)
+    pairs = [_pair(rng, LABELS[label]) for label in labels]
+    return Pairs([a.split() for a, _ in pairs], [b.split() for _, b in pairs], labels, {})
+
+
+def _pair(rng: np.random.Generator, label: str) -> tuple[str, str]:
+    named = rng.permutation(len(_SLOTS))[: rng.integers(2, 5)]
+    stated = {_SLOTS[i]: _value(rng, _SLOTS[i]) for i in named}
+    general = {slot: rng.random() < 0.5 for slot in stated}
+    others = [slot for slot in _SLOTS if slot not in stated]
+    missing = _one(rng, list(stated) if label == "neutral" else others)
+    premise = {slot: _agreeing(rng, slot, stated.get(slot), general.get(slot, True)) for slot in _SLOTS}
+    if label == "contradiction":
+        slot = _one(rng, list(stated))
+        premise[slot] = _value(rng, slot, not_in=stated[slot][0])
+    del premise[missing]
+    hypothesis = {
+        slot: group if general[slot] else _phrase(rng, group, which) for slot, (group, which) in stated.items()
+    }
+    return _sentence({slot: _phrase(rng, *value) for slot, value in premise.items()}), _sentence(hypothesis)
+
+
+Value = tuple[str, str]  # group, "phrasing|phrasing"
+
+
+def _one(rng: np.random.Generator, options: Sequence[Any]) -> Any:
+    """One of them, each alike."""
+    return options[int(rng.random() * len(options))]
+
+
+def _value(rng: np.random.Generator, slot: str, not_in: str | None = None) -> Value:
+    """Uniform over the values of the slot outside one group."""
+    return _one(rng, [(group, v) for group, values in SCENE[slot].items() if group != not_in for v in values])
+
+
+def _agreeing(rng: np.random.Generator, slot: str, stated: Value | None, general: bool) -> Value:
+    """What the premise may say: the value stated, any of its group if only that is, anything if nothing is."""
+    if stated is None:
+        return _value(rng, slot)
+    if not general:
+        return stated
+    return stated[0], _one(rng, SCENE[slot][stated[0]])
+
+
+def _phrase(rng: np.random.Generator, group: str, value: str) -> str:
+    return _one(rng, value.split("|"))
+
+
+def _sentence(said: dict[str, str]) -> str:
+    return " ".join(said.get(slot, "someone" if slot == "who" else "") for slot in _SLOTS)
+
+
+def vectors(width: int = 50, seed: int = 0) -> Vectors:
+    """A vector for every word: of its slot, its group and itself, added up, so that words alike lie near each other."""
+    checks.whole_number("width", width, low=2)
+    rng = np.random.default_rng(seed)
+    made: dict[str, np.ndarray] = {"someone": rng.normal(size=width)}
+    for groups in SCENE.values():
+        slot = rng.normal(size=width)
+        for group, values in groups.items():
+            shared = slot + rng.normal(size=width)
+            for phrase in (group, *(p for value in values for p in value.split("|"))):
+                for word in phrase.split():
+                    made.setdefault(word, shared + rng.normal(size=width))
+    return Vectors(list(made), np.stack(list(made.values())).astype(np.float32) / np.float32(np.sqrt(3)))

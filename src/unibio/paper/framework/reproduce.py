@@ -1,0 +1,265 @@
+"""All experiments into one folder: tables, figures and a report, in steps that survive an interruption.
+
+OUT/unibio.json marks the folder as ours; OUT/index.html is the report. Each part OUT/NAME has its tables (*.csv, the
+same bytes for the same seeds), result.json (options, versions, SHA-256 of every table), seconds.* (what the clock said)
+and figure.* (drawn from those files).
+"""
+
+import concurrent.futures as futures
+import contextlib
+import multiprocessing as mp
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from unibio.comparison import plot
+from unibio.core import checks
+from unibio.files.folders import claim, is_ours
+from unibio.files.tables import Row, Tables
+from unibio.paper.framework.parts import read_part, write_part
+from unibio.paper.framework.report import FIGURES, write_report
+from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, load
+from unibio.paper.framework.workers import as_completed, error_of, workers
+from unibio.run.progress import quiet
+
+MADE_BY = "unibio reproduce"
+# Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
+COSTS = {
+    "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
+    "complexity": 12, "rates": 10, "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
+}  # fmt: skip
+
+
+class Event(NamedTuple):
+    """Something to tell: a part is kept (verdict), to be redone (why), started, says, finished (verdict), failed,
+    drawn."""
+
+    kind: str
+    name: str
+    text: str = ""
+
+
+Tell = Callable[[Event], None]
+
+
+def reproduce(
+    names: Sequence[str],
+    out: str | os.PathLike[str],
+    options: Options = Options(),
+    jobs: int = 1,
+    tell: Tell = lambda event: None,
+) -> dict[str, str]:
+    """Runs the experiments (all if none is named) that are not in the folder yet, in float64; their verdicts by name.
+
+    Parts that are there with the same options and intact are kept. An interruption leaves the finished ones and a
+    report of them. A part that fails does not stop the others; its error is raised at the end.
+
+    Arguments:
+        jobs: how many at once, each in its own process; with 1, in this one.
+        tell: is called with every `Event`.
+    """
+    chosen = checked_names(names, options.full)
+    if options.settings and chosen != ["hypercleaning"]:
+        raise ValueError("--set is for hypercleaning alone: unibio reproduce hypercleaning --set hidden=64")
+    checks.whole_number("jobs", jobs, low=1)
+    checks.whole_number("seeds", options.seeds, low=1)
+    checks.whole_number("seed", options.seed, low=0)
+    checks.number("seed", options.seed, high=2**31)  # some parts count on from it, and a key has 32 bits
+    plot.style()  # without matplotlib, say so before hours of work
+    out = Path(out)
+    claim(out, MADE_BY)
+    due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
+    errors: list[BaseException] = []
+    try:
+        run = _in_workers if min(jobs, len(due)) > 1 else _in_turn
+        run(out, due, options._replace(jobs=jobs), jobs, tell, errors)
+    finally:
+        for name in due:
+            shutil.rmtree(_unfinished(out, name), ignore_errors=True)
+        write_report(out)
+    if errors:
+        raise errors[0]
+    return {name: load(name).verdict(read_part(out / name).tables) for name in chosen}
+
+
+def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict[str, str]:
+    """Every figure and the report once more, from the files alone; the verdicts of the parts that are intact."""
+    out = Path(out)
+    plot.style()
+    if not is_ours(out, MADE_BY):
+        raise ValueError(f"{out} was not made by `{MADE_BY}`; there is nothing to draw.")
+    verdicts = {}
+    for name in (name for name in EXPERIMENTS if (out / name).is_dir()):
+        try:
+            tables = read_part(out / name).tables
+        except ValueError as error:
+            tell(Event("failed", name, str(error)))
+            continue
+        _draw(out / name, name, tables)
+        verdicts[name] = load(name).verdict(tables)
+        tell(Event("drawn", name, verdicts[name]))
+    write_report(out)
+    return verdicts
+
+
+def checked_names(names: Sequence[str], full: bool = False) -> list[str]:
+    """Each once; if there are none all, the long ones only in full. An unknown one is refused with the nearest."""
+    for name in names:
+        checks.nearest(name, EXPERIMENTS, "experiment")
+    return list(dict.fromkeys(names)) or [name for name in EXPERIMENTS if full or name not in BY_NAME]
+
+
+def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
+    if not (out / name).exists():
+        return True
+    now = _facts(name, options)
+    try:
+        part = read_part(out / name)
+        fault = _difference(part.facts, now)
+    except ValueError as error:
+        part, fault = None, str(error)
+    if part is None or fault:
+        tell(Event("redone", name, fault))
+        return True
+    if not all((out / name / figure).is_file() for figure in FIGURES):
+        _draw(out / name, name, part.tables)
+    tell(Event("kept", name, load(name).verdict(part.tables)))
+    return False
+
+
+def _facts(name: str, options: Options) -> Row:
+    packages = {package: version(package) for package in ("unibio", "jax", "numpy")}
+    more: Row = getattr(load(name), "facts", lambda options: {})(options)
+    return {"experiment": name, "options": options.facts() | more, "versions": packages | {"python": _PYTHON}}
+
+
+_PYTHON = platform.python_version()
+
+
+def _difference(old: Row, new: Row) -> str:
+    """What makes a part another one: its options, or the version of this package; "" if nothing does."""
+    try:
+        was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
+    except (KeyError, TypeError):
+        return "result.json is damaged"
+    return ", ".join(
+        f"made with {key} {was.get(key)}, not {now.get(key)}"
+        for key in sorted({*was, *now})
+        if was.get(key) != now.get(key)
+    )
+
+
+def _unfinished(out: Path, name: str) -> Path:
+    return out / f".{name}.tmp"
+
+
+def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]) -> str:
+    """One experiment under a temporary name, renamed when all of it is there; its verdict."""
+    folder = _unfinished(out, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    began = time.perf_counter()
+    facts = _facts(name, options)
+    plot.warm_up()
+    pieces = out / f".{name}.pieces"
+    with quiet(), _float64():
+        tables = load(name).run(options._replace(folder=str(pieces)), say)
+    seconds = time.perf_counter() - began
+    clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
+    if _facts(name, options) != facts:
+        raise ValueError(f"the files that {name} reads have changed while it ran; run it again.")
+    write_part(folder, facts, tables, clock, seconds)
+    say("drawing")
+    tables = read_part(folder).tables
+    _draw(folder, name, tables)
+    load(name).summary(tables)  # a part that cannot be reported is not finished
+    verdict = load(name).verdict(tables)
+    old = out / f".{name}.old"
+    shutil.rmtree(old, ignore_errors=True)  # of a process that was killed below
+    if (out / name).exists():
+        (out / name).rename(old)
+    folder.rename(out / name)
+    for useless in (old, pieces):
+        shutil.rmtree(useless, ignore_errors=True)
+    return verdict
+
+
+@contextlib.contextmanager
+def _float64() -> Iterator[None]:
+    config: Any = jax.config
+    before = config.jax_enable_x64
+    config.update("jax_enable_x64", True)
+    try:
+        yield
+    finally:
+        config.update("jax_enable_x64", before)
+
+
+def _draw(folder: Path, name: str, tables: Tables) -> None:
+    drawn = load(name).draw(tables)
+    for figure in FIGURES:
+        plot.save(drawn, folder / figure)
+
+
+def _in_turn(out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]) -> None:
+    for name in names:
+        tell(Event("started", name))
+
+        def say(text: str, name: str = name) -> None:
+            tell(Event("says", name, text))
+
+        try:
+            verdict = make_part(out, name, options, say)
+        except Exception as error:
+            errors.append(error)
+            tell(Event("failed", name, _described(error)))
+        else:
+            tell(Event("finished", name, verdict))
+
+
+def _in_workers(
+    out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]
+) -> None:
+    events = mp.get_context("spawn").SimpleQueue()
+
+    def look() -> None:
+        while not events.empty():
+            tell(events.get())
+
+    with workers(min(jobs, len(names)), _hear, events) as submit:
+        running = {submit(_work, out, name, options._replace(jobs=1)): name for name in names}
+        for future in as_completed(set(running), look):
+            _tell_end(future, running[future], tell, errors)
+
+
+def _tell_end(future: "futures.Future[str]", name: str, tell: Tell, errors: list[BaseException]) -> None:
+    error = error_of(future)
+    if error is None:
+        tell(Event("finished", name, future.result()))
+    else:
+        errors.append(error)
+        tell(Event("failed", name, _described(error)))
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+_events: Any = None  # a worker's way to tell
+
+
+def _hear(events: Any) -> None:
+    global _events
+    _events = events
+
+
+def _work(out: Path, name: str, options: Options) -> str:
+    _events.put(Event("started", name))
+    return make_part(out, name, options, lambda text: _events.put(Event("says", name, text)))

@@ -1,0 +1,130 @@
+"""What an experiment is, and the list of them all. Each is a module with the names of `Experiment`."""
+
+import concurrent.futures as futures
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.files.tables import Row, Rows, Tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXPERIMENTS = {
+    "noise": "studies.noise_study",
+    "noise-placement": "studies.noise_placement",
+    "one-step-size": "studies.one_step_size",
+    "rates": "studies.rates",
+    "comparison": "studies.comparison",
+    "comparison-tuned": "studies.comparison_tuned",
+    "epoch-sgd": "studies.epoch_sgd",
+    "complexity": "studies.complexity",
+    "lp-cleaning": "studies.lp_cleaning",
+    "schedules": "studies.schedules",
+    "hypercleaning": "cleaning.hypercleaning",
+}
+BY_NAME = ("hypercleaning",)  # run if named, or with --full
+SECONDS = "seconds"  # the one table that may differ between two runs
+
+
+class Options(NamedTuple):
+    """Seeds per curve, the first seed, whether to run at full size, and settings of one experiment as (name, text).
+
+    The last two change nothing in the result: where an experiment may keep pieces of it, and how many to do at once.
+    """
+
+    seeds: int = 64
+    seed: int = 0
+    full: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
+    jobs: int = 1
+
+    def facts(self) -> Row:
+        """What a result depends on."""
+        facts = {"seeds": self.seeds, "seed": self.seed, "full": self.full}
+        return facts | ({"settings": dict(self.settings)} if self.settings else {})
+
+
+class Experiment(Protocol):
+    """A module of `unibio.paper`. The first line of its docstring is shown in lists."""
+
+    TITLE: str
+    PAPER: str  # what the paper claims
+
+    def run(self, options: Options, say: Callable[[str], None]) -> Tables: ...
+    def draw(self, tables: Tables) -> "Figure": ...
+    def summary(self, tables: Tables) -> Rows: ...
+    def verdict(self, tables: Tables) -> str: ...
+
+
+def load(name: str) -> Experiment:
+    """The experiment of that name."""
+    module: Any = importlib.import_module(f"unibio.paper.{EXPERIMENTS[name]}")
+    return module
+
+
+def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
+    """run(*case, key) for every case and every seed in one program; leaves (cases, seeds, …).
+
+    A seed has the same random numbers in every case: cheaper, and curves differ by their settings alone. An even
+    number of seeds goes in two halves at once: small arrays keep one core busy, not two.
+    """
+    numbers = [np.asarray(column) for column in zip(*cases, strict=True)]
+    inner = (None,) * len(numbers) + (0,)
+    outer = (0,) * len(numbers) + (None,)
+
+    size = options.seeds // 2 if options.seeds % 2 == 0 else options.seeds
+
+    def program(numbers: list[Any], seed: jax.Array, first: jax.Array) -> Any:
+        keys = jax.random.split(jax.random.key(seed), options.seeds)
+        keys = jax.lax.dynamic_slice_in_dim(keys, first, size)
+        return jax.vmap(jax.vmap(run, inner), outer)(*numbers, keys)
+
+    def half(first: int) -> Any:
+        return jax.tree.map(np.asarray, compiled(numbers, seed, np.int32(first)))
+
+    seed = np.uint32(options.seed)
+    args = (numbers, seed, np.int32(0))
+    compiled = jax.jit(program).lower(*args).compile()
+    with futures.ThreadPoolExecutor(2) as pool:
+        parts = list(pool.map(half, range(0, options.seeds, size)))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def sine_gradient(state: Any) -> jax.Array:
+    """‖∇Φ(x)‖ of Example 3, Φ = sin(sin x)."""
+    return jnp.abs(jnp.cos(state.x) * jnp.cos(jnp.sin(state.x)))
+
+
+def running_slope(values: np.ndarray) -> float:
+    """Slope of the running mean on log–log axes, for t > 10."""
+    t = np.arange(1, len(values) + 1)
+    mean = np.cumsum(values) / t
+    return float(np.polyfit(np.log(t[10:]), np.log(mean[10:]), 1)[0])
+
+
+def statistics(values: np.ndarray, eta: float) -> dict[str, float]:
+    """Of curves (seeds, T), medians over seeds: mean, mean of the last 50, slope, first t below 2η (T if none)."""
+    slopes = [running_slope(row) for row in values]
+    below = values < 2 * eta
+    hits = np.where(below.any(axis=1), below.argmax(axis=1), values.shape[1])
+    return {
+        "mean": float(np.median(values.mean(axis=1))),
+        "last_50": float(np.median(values[:, -50:].mean(axis=1))),
+        "slope": float(np.median(slopes)),
+        "first_hit": float(np.median(hits)),
+    }
+
+
+def bands(values: np.ndarray, names: Row) -> Rows:
+    """A row for each t: median, 10 % and 90 % quantile over seeds of curves (seeds, T)."""
+    low, median, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
+    return [
+        names | {"t": t, "median": float(median[t]), "low": float(low[t]), "high": float(high[t])}
+        for t in range(values.shape[1])
+    ]

@@ -1,0 +1,1 @@
+"""The paper's synthetic study: a file for each figure."""

@@ -1,0 +1,90 @@
+"""Epoch-SGD at a degenerate minimiser: distance against the budget T, with the theory's T^{−1/(2(p−1))}."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.comparison import plot
+from unibio.core.coordinates import spow
+from unibio.files.tables import Rows, Tables, column, distinct, select
+from unibio.lower.epoch_sgd import EpochSGD
+from unibio.paper.framework.study import Options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Rate of Epoch-SGD at a degenerate minimiser"
+PAPER = "Theorem 2: ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
+ORDERS, BUDGETS, REPETITIONS = (2.0, 4.0, 6.0, 8.0), (100, 300, 1000, 3000, 10000, 30000), 200
+LONGER = (100_000, 300_000)  # with --full
+
+
+def run(options: Options, say: Callable[[str], None]) -> Tables:
+    """ψ = |w|^p/p from w = 1 with unit noise, step size .5, 200 repetitions; the slope and its bootstrap interval."""
+    keys = jax.random.split(jax.random.key(options.seed), REPETITIONS)
+    orders = jnp.asarray(ORDERS)
+    rows: Rows = []
+    samples: dict[float, list[np.ndarray]] = {p: [] for p in ORDERS}
+    used: dict[float, list[int]] = {p: [] for p in ORDERS}
+    for budget in (*BUDGETS, *(LONGER if options.full else ())):
+        say(f"T = {budget:,}")
+        solver = EpochSGD(steps=budget, step_size=0.5)
+
+        def distance(p: jax.Array, key: jax.Array, solver: EpochSGD = solver) -> jax.Array:
+            noise = jax.random.normal(key, (solver.steps,))
+            w, _ = solver(lambda w, e: spow(w, p - 1) + e, lambda count: noise, jnp.asarray(1.0), p)
+            return jnp.abs(w)
+
+        found = np.asarray(jax.jit(jax.vmap(jax.vmap(distance, (None, 0)), (0, None)))(orders, keys))
+        for p, values in zip(ORDERS, found, strict=True):
+            steps = int(solver.schedule(p).total)
+            used[p].append(steps)
+            samples[p].append(values)
+            error = float(values.std() / np.sqrt(REPETITIONS))
+            rows.append({"p": p, "budget": budget, "steps": steps, "distance": float(values.mean()), "error": error})
+    rng = np.random.default_rng(options.seed)
+    slopes: Rows = []
+    for p in ORDERS:
+        logs, values = np.log(used[p]), np.stack(samples[p])
+        draws = rng.integers(REPETITIONS, size=(2000, *values.shape))
+        means = np.take_along_axis(values[None], draws, axis=2).mean(axis=2)
+        fits = np.polyfit(logs, np.log(means).T, 1)[0]
+        low, high = np.quantile(fits, [0.005, 0.995])
+        slope = float(np.polyfit(logs, np.log(values.mean(axis=1)), 1)[0])
+        slopes.append({"p": p, "slope": slope, "low": float(low), "high": float(high), "theory": -1 / (2 * (p - 1))})
+    return {"distances": rows, "slopes": slopes}
+
+
+def draw(tables: Tables) -> "Figure":
+    """Distances with the theory's slope through their middle."""
+    return plot.with_style(_draw, tables)
+
+
+def _draw(tables: Tables) -> "Figure":
+    rows = tables["distances"]
+    made, (axis,) = plot.panels(1, width=4.4, height=3.2)
+    for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
+        line = select(rows, p=p)
+        fit = select(tables["slopes"], p=p)[0]
+        t, values = np.array(column(line, "steps"), float), np.array(column(line, "distance"))
+        axis.errorbar(t, values, yerr=2 * np.array(column(line, "error")), fmt="o-", color=colour, markersize=3,
+                      label=f"p = {p:g}: {fit['slope']:.3f} (theory {fit['theory']:.3f})")  # fmt: skip
+        middle = np.exp(np.mean(np.log(values)) - fit["theory"] * np.mean(np.log(t)))
+        axis.plot(t, middle * t ** fit["theory"], "--", color=colour, linewidth=0.8)
+    axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖w − w*‖")
+    axis.legend(title="fitted slope")
+    return made
+
+
+def summary(tables: Tables) -> Rows:
+    """Slopes with their 99 % intervals."""
+    return tables["slopes"]
+
+
+def verdict(tables: Tables) -> str:
+    """In one sentence."""
+    text = ", ".join(f"{row['slope']:.3f} ({row['theory']:.3f})" for row in tables["slopes"])
+    return f"Confirmed: fitted slopes (theory) for p = 2, 4, 6, 8: {text}."

@@ -1,0 +1,121 @@
+"""Points of a region, a problem's derivatives there as dense matrices, and how quantities grow towards the shift."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core import coordinates, linear, oracle, tree
+from unibio.core.problem import Problem
+from unibio.core.tree import PyTree
+
+_DISTANCES = (3e-1, 1e-1, 3e-2, 1e-2, 1e-3)  # from the shift, where powers of |y − a0| show
+
+
+class Look:
+    """Points, and the problem's derivatives there as dense matrices over all data."""
+
+    def __init__(self, problem: Problem, x: PyTree, y: PyTree, region: float, samples: int, key: jax.Array) -> None:
+        self.problem, self.x, self.y, self.key = problem, x, y, key
+        self.p = float(problem.p)
+        self.flat_x, self.to_x = tree.ravel(x)
+        self.flat_y, self.to_y = tree.ravel(y)
+        shift = tree.sub(y, coordinates.offset(y, problem.shift))
+        self.shift = np.asarray(tree.ravel(shift)[0])
+        dtype = self.flat_y.dtype
+        self.eps = float(jnp.finfo(dtype).eps)
+        self.within = np.flatnonzero(np.abs(self.shift - np.asarray(self.flat_y)) <= region)
+        least = 2 * float(np.max(np.asarray(coordinates.floor(problem.p, dtype))))  # nearer, H is no normal number
+        self.distances = [d for d in _DISTANCES if least <= d <= region]
+        rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1)))
+        self.rng = rng
+        self.xs, self.ys = (
+            (np.asarray(centre) + region * rng.uniform(-1, 1, size=(samples, centre.size))).astype(dtype)
+            for centre in (self.flat_x, self.flat_y)
+        )
+        offset = self.ys - self.shift
+        near = np.abs(offset) < least
+        self.ys = np.where(near, self.shift + np.where(offset < 0, -least, least), self.ys).astype(dtype)
+        f, g = problem.f_batches.whole(), problem.g_batches.whole()
+
+        def at(fn: Callable[[PyTree, PyTree], PyTree]) -> Callable[[Any, Any], jax.Array]:
+            return jax.jit(lambda a, b: fn(self.to_x(a), self.to_y(b)))
+
+        def ravel(value: PyTree) -> jax.Array:
+            return tree.ravel(value)[0]
+
+        def scale(y: PyTree) -> PyTree:
+            return coordinates.scaling(y, problem.p, problem.shift)
+
+        self.g = at(lambda x, y: oracle.value_g(problem, x, y, g))
+        self.grad_g = at(lambda x, y: ravel(oracle.grad_g(problem, x, y, g)))
+        self.grad_x_f = at(lambda x, y: ravel(oracle.grads_f(problem, x, y, f)[0]))
+        self.df_dz = at(lambda x, y: ravel(tree.mul(scale(y), oracle.grads_f(problem, x, y, f)[1])))
+        self.hessian = at(lambda x, y: linear.dense(oracle.hessian_g(problem, x, y, g), y))
+        self.scaling = at(lambda x, y: ravel(scale(y)))
+        self.cross = at(
+            lambda x, y: jax.vmap(lambda v: ravel(oracle.cross_g(problem, x, y, self.to_y(v), g)))(
+                jnp.eye(self.flat_y.size, dtype=self.flat_y.dtype)
+            )
+        )
+
+    def generalised(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """D H."""
+        return np.asarray(self.scaling(a, b))[:, None] * np.asarray(self.hessian(a, b))
+
+    def near_shift(self, distance: float) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Points whose coordinates of y are, one at a time and all together, at this distance from the shift; of those
+        coordinates whose shift lies in the region."""
+        chosen = list(self.rng.permutation(self.within)[:8])
+        points = []
+        for which in [[i] for i in chosen] + ([list(self.within)] if len(self.within) > 1 else []):
+            a, b = self.xs[self.rng.integers(len(self.xs))], self.ys[self.rng.integers(len(self.ys))].copy()
+            b[which] = self.shift[which] + distance * self.rng.choice([-1, 1], size=len(which))
+            points.append((a, b))
+        return points
+
+
+def worst(values: list[float], largest: bool) -> int:
+    """Where the worst value is; one that is no number is the worst."""
+    scores = np.where(np.isfinite(values), values, np.inf if largest else -np.inf)
+    return int(np.argmax(scores) if largest else np.argmin(scores))
+
+
+def trend(look: Look, quantity: Callable[[np.ndarray, np.ndarray], float], largest: bool) -> tuple[float, float]:
+    """Slope of log(worst value) against log(distance to the shift), and the worst value at the smallest distance.
+
+    Only the three smallest distances count at which the quantity is finite. Both are NaN where these do not span a
+    decade: where the shift lies outside the region, or cannot be approached in this precision.
+    """
+    if not len(look.within):
+        return math.nan, math.nan
+    state = look.rng.bit_generator.state
+    found = []
+    for distance in look.distances:
+        look.rng.bit_generator.state = state  # the same points, only nearer
+        values = [quantity(a, b) for a, b in look.near_shift(distance)]
+        found.append(max(values) if largest else min(values))
+    seen = np.flatnonzero(np.isfinite(found))[-3:]
+    distances, positive = np.asarray(look.distances)[seen], np.maximum(np.asarray(found)[seen], 1e-300)
+    if not spans_a_decade(distances):
+        return math.nan, math.nan
+    return float(np.polyfit(np.log(distances), np.log(positive), 1)[0]), found[seen[-1]]
+
+
+def spans_a_decade(distances: Any) -> bool:
+    """Whether the largest of these is ten times the smallest, so that a power law shows."""
+    return len(distances) > 1 and max(distances) > 9.9 * min(distances)
+
+
+def norm(matrix: Any) -> float:
+    """The spectral norm of a matrix, the Euclidean of a vector; NaN if an entry is none."""
+    matrix = np.asarray(matrix)
+    return float(np.linalg.norm(matrix, 2 if matrix.ndim == 2 else None)) if np.isfinite(matrix).all() else math.nan
+
+
+def least_stretch(matrix: np.ndarray) -> float:
+    """The smallest singular value; NaN if an entry is none."""
+    return float(np.linalg.svd(matrix, compute_uv=False)[-1]) if np.isfinite(matrix).all() else math.nan

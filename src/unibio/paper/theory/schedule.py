@@ -1,0 +1,262 @@
+"""Every quantity of the main theorem, in logarithms: total calls of 1e1000 are printed, not overflowed.
+
+Both analyses use the corrected constants and differ in how they bound the momentum's lag and the drift of y*:
+
+    paper   lag ≤ (L_φ1 η^{1/(p−1)} + L_φ2 η)/(1−β)              drift over a period ≤ I·l_p·η^{1/(p−1)}
+    sharp   lag ≤ L_φ1(η/(1−β))^{1/(p−1)} + L_φ2 η/(1−β)          drift over a period ≤ l_p·(Iη)^{1/(p−1)}
+
+The proof of the second is in docs/theory.md. It gives η ~ ε^{p+1} instead of ε^{3p−3}.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from unibio.core import checks
+from unibio.hypergradients.neumann import Neumann
+from unibio.lower.epoch_sgd import EpochSGD
+from unibio.paper.theory.constants import Constants
+from unibio.paper.theory.moduli import log, log_sum
+
+_c1, _C1 = 6.25e-4, 20.0  # the theorem's small and large constants; docs/theory.md adds up what they leave of ε
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerPlan:
+    """One call of Epoch-SGD; natural logarithms."""
+
+    log_G: float  # gradient bound within the ball
+    log_step: float  # α_1 = γ_1
+    log_first: float  # K_1 = T_1
+    log_steps: float  # K = T
+    log_radius: float  # D_1 of the corrected radii
+    log_largest: float  # R
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What the theorem prescribes for an ε-stationary point with probability 1 − δ. Names with log_ are natural
+    logarithms; `rows()` is the table for people. It is a worst-case bound and not a recommendation."""
+
+    constants: Constants
+    epsilon: float
+    delta: float
+    analysis: str
+    log_eta: float
+    log_one_minus_beta: float
+    log_period: float
+    terms: int
+    log_sigma_1: float
+    log_T: float
+    log_iota: float
+    epochs: float  # k†
+    warm_start: LowerPlan
+    refresh: LowerPlan
+    log_total: float
+
+    @property
+    def sigma_1(self) -> float:
+        """Deviation of the hypergradient estimate, inf where a float cannot hold it."""
+        return self.constants.sigma_1(self.terms)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(symbol, meaning, value) for every quantity."""
+        plain = [
+            ("ε, δ", "accuracy, failure probability", f"{self.epsilon:g}, {self.delta:g}"),
+            (
+                "L_φ1, L_φ2",
+                "Hölder and Lipschitz constants of ∇Φ",
+                f"{self.constants.L_phi1:.4g}, {self.constants.L_phi2:.4g}",
+            ),
+            ("σ_1", "deviation of the hypergradient estimate", power_of_ten(self.log_sigma_1)),
+            ("Q", "terms of the Neumann series", str(self.terms)),
+            ("1 − β", "1 − momentum", power_of_ten(self.log_one_minus_beta)),
+            ("η", "upper step", power_of_ten(self.log_eta)),
+            ("I", "steps between refreshes", power_of_ten(self.log_period)),
+            ("T", "upper steps", power_of_ten(self.log_T)),
+            (
+                "ι, k†",
+                "log(2/δ̃) and epochs of a refresh, at their fixed point",
+                f"{math.exp(self.log_iota):.4g}, {self.epochs:.0f}",
+            ),
+        ]
+        for name, plan in (("warm start", self.warm_start), ("refresh", self.refresh)):
+            plain += [
+                ("G, R", f"{name}: gradient bound, ball",
+                 f"{power_of_ten(plan.log_G)}, {power_of_ten(plan.log_largest)}"),
+                ("α, K_1, K", f"{name}: step, first epoch, steps",
+                 ", ".join(power_of_ten(v) for v in (plan.log_step, plan.log_first, plan.log_steps))),
+            ]  # fmt: skip
+        return [*plain, ("total", "oracle calls", power_of_ten(self.log_total))]
+
+    def as_solver(self, solver: Any, max_total_calls: float = 1e9) -> tuple[Any, int]:
+        """`solver` (the class UniBiO) with these numbers, and T; refused if it would take more calls than that."""
+        checks.number("max_total_calls", max_total_calls, low=1.0)
+        if self.log_total > math.log(max_total_calls):
+            raise ValueError(
+                f"this schedule takes {power_of_ten(self.log_total)} oracle calls (T = {power_of_ten(self.log_T)} "
+                f"upper steps, {power_of_ten(self.refresh.log_steps)} lower steps per refresh), more than "
+                f"max_total_calls = {max_total_calls:g}. It is a worst-case bound: tune instead, or raise epsilon."
+            )
+        made = solver(
+            step_size=math.exp(self.log_eta),
+            momentum=-math.expm1(self.log_one_minus_beta),
+            period=max(1, math.floor(math.exp(self.log_period))),
+            lower=_epoch_sgd(self.refresh),
+            warm_start=_epoch_sgd(self.warm_start),
+            hypergradient=Neumann(terms=self.terms, scale=self.constants.C),
+        )
+        return made, math.ceil(math.exp(self.log_T))
+
+
+def schedule(
+    constants: Constants,
+    epsilon: float,
+    delta: float = 0.1,
+    analysis: str = "paper",
+    *,
+    distance: float = 1.0,
+    iota: float | None = None,
+) -> Schedule:
+    """The theorem's parameters for (1/T)Σ E‖∇Φ(x_t)‖ ≤ epsilon with probability 1 − delta, for symmetric d∇_y g/dz (as
+    where it is diagonal): Q and σ_1 rest on that.
+
+    Arguments:
+        analysis: "paper" (total Õ(ε^{−(5p−6)})) or "sharp" (Õ(ε^{−(3p−2)})).
+        distance: a bound on ‖y_0 − y*(x_0)‖.
+        iota: use this in place of log(2/δ̃), e.g. 1 to see the powers of ε alone.
+    """
+    if not isinstance(constants, Constants):
+        raise TypeError(
+            f"constants must be theory.Constants(…), e.g. theory.example3_constants(4.0); got {constants!r}."
+        )
+    checks.number("epsilon", epsilon, low=0.0, strict=True)
+    checks.number("delta", delta, low=0.0, high=2 / math.e, strict=True, remedy="ι = log(2/δ̃) ≥ 1 needs δ ≤ 2/e.")
+    checks.number("distance", distance, low=0.0, strict=True)
+    if iota is not None:
+        checks.number("iota", iota, low=1.0)
+    if analysis not in ("paper", "sharp"):
+        raise ValueError(f'analysis must be "paper" or "sharp"; got {analysis!r}.')
+    c, p = constants, constants.p
+    terms = neumann_terms(c, epsilon)
+    if c.L_phi2 == 0:
+        raise ValueError(
+            "l_f1 and l_f0·l_g2 are 0: the hypergradient does not depend on y, so there is nothing to plan."
+        )
+    log_sigma_1 = c.log_sigma_1(terms)
+    log_momentum = min(0.0, math.log(_c1) + 2 * math.log(epsilon) - 2 * log_sigma_1)
+    log_period = -log_momentum
+    log_eta = (_paper_eta if analysis == "paper" else _sharp_eta)(c, epsilon, log_momentum)
+    log_T = max(
+        0.0,
+        math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon),
+        math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),  # until the first estimate is forgotten
+    )
+    radius = _lower_target(c, epsilon)
+    log_iota, epochs = (math.log(iota), 1.0) if iota is not None else (math.log(math.log(2 / delta) + 1), 1.0)
+    for _ in range(60):  # ι and k† grow like logarithms of each other: this settles in a few rounds
+        warm = _lower_plan(c, distance, radius / 2, log_iota)
+        refresh = _lower_plan(c, radius, radius / 2, log_iota)
+        tau = 2 * (p - 1) / p
+        epochs = max(
+            1.0, math.floor(max(plan.log_steps - plan.log_first for plan in (warm, refresh)) / (tau * math.log(2)) + 1)
+        )
+        if iota is None:
+            log_iota = math.log(math.log(2 / delta) + log_T + math.log(epochs))
+    log_calls_per_step = math.log(terms + 1)
+    log_total = log_sum(
+        log_T + log_calls_per_step, warm.log_steps, log_sum(log_T - log_period, 0.0) + refresh.log_steps
+    )
+    return Schedule(
+        c, epsilon, delta, analysis, log_eta, log_momentum, log_period, terms, log_sigma_1, log_T, log_iota, epochs,
+        warm, refresh, log_total,
+    )  # fmt: skip
+
+
+def neumann_terms(c: Constants, epsilon: float) -> int:
+    """Q = max(1, ⌈ln(μ_J ε/(16 l_g1 l_f0))/ln(1 − μ_J/C)⌉); 1 where the series is exact or has nothing to sum."""
+    if c.mu_J == c.C or c.l_g1 * c.l_f0 == 0:
+        return 1
+    return max(1, math.ceil(math.log(c.mu_J * epsilon / (16 * c.l_g1 * c.l_f0)) / math.log1p(-c.mu_J / c.C)))
+
+
+def _lower_target(c: Constants, epsilon: float) -> float:
+    """min{ε/(4L_φ2), 1/L1}: how near y must stay to y*."""
+    return min(epsilon / (4 * c.L_phi2), math.inf if c.L1 == 0 else 1 / c.L1)
+
+
+def _c2(p: float) -> float:
+    """log of the theorem's c_2."""
+    return math.log(0.1 / 5.5) if p == 2 else (p - 1) * math.log(0.1 / 3.5)
+
+
+def _paper_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
+    p, e = c.p, math.log(epsilon)
+    inner = min(log_momentum - log(c.L_phi1), math.log(p / (p - 1)) - log(c.L_phi1),
+                log_momentum - log(c.l_p * c.L_phi2))  # fmt: skip
+    choices = [(p - 1) * (e + inner), log_momentum + e - math.log(c.L_phi2), e - math.log(c.L_phi2)]
+    drift = (p - 1) * (log_momentum - log(c.l_p) + math.log(_lower_target(c, epsilon) / 2))
+    return min(_c2(p) + min(choices), drift)
+
+
+def _sharp_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
+    p, e = c.p, math.log(epsilon)
+    choices = [
+        log_momentum + (p - 1) * (e - log(c.L_phi1)),
+        (p - 1) * (e + math.log(p / (p - 1)) - log(c.L_phi1)),
+        log_momentum + e - math.log(c.L_phi2),
+    ]
+    drift = log_momentum + (p - 1) * (math.log(_lower_target(c, epsilon) / 2) - log(c.l_p))
+    return min(_c2(p) + min(choices), drift)
+
+
+def _lower_plan(c: Constants, radius: float, target: float, log_iota: float) -> LowerPlan:
+    """Epoch-SGD from within `radius` of y* to within `target`."""
+    p = c.p
+    log_G = gradient_bound(c, radius)
+    log_noise = -math.inf if c.sigma_g1 == 0 else 2 * math.log(c.sigma_g1)
+    log_both = log_sum(2 * log_G, log_noise)
+    reach = (math.log(p / c.mu) + log_G) / (p - 1)
+    log_first = math.log(3600) + log_both - 2 * log_G
+    # The floor in k† costs a factor 2 in the gap, 2^{1/p} in the distance, and ι enters as ι^{1/p}.
+    log_steps = (
+        math.log(3600) + log_both + 2 * math.log(p / c.mu) + 2 * (p - 1) / p * (math.log(2) + log_iota)
+        - 2 * (p - 1) * math.log(target)
+    )  # fmt: skip
+    return LowerPlan(
+        log_G,
+        log_G + reach - math.log(24) - log_both,
+        log_first,
+        max(log_steps, log_first),
+        reach + log_iota / p,
+        math.log(radius),
+    )
+
+
+def gradient_bound(c: Constants, radius: float) -> float:
+    """log G, G = (L0/L1)(e^{2·L1·R} − 1) → 2·L0·R: ‖∇_y g‖ within 2R of y*."""
+    reach = 2 * c.L1 * radius
+    if reach < 1e-12:
+        return math.log(2 * c.L0 * radius)
+    return math.log(c.L0 / c.L1) + (reach + math.log1p(-math.exp(-reach)) if reach > 1 else math.log(math.expm1(reach)))
+
+
+def _epoch_sgd(plan: LowerPlan) -> EpochSGD:
+    return EpochSGD(
+        steps=math.ceil(math.exp(plan.log_steps)),
+        step_size=math.exp(plan.log_step),
+        first_epoch=max(2.0, math.exp(plan.log_first)),
+        radius=math.exp(plan.log_radius),
+        largest_radius=math.exp(plan.log_largest),
+    )
+
+
+def power_of_ten(logarithm: float) -> str:
+    """e^log for people, of any size."""
+    if math.isinf(logarithm):
+        return "0" if logarithm < 0 else "inf"
+    if -7 < logarithm < 14:
+        return f"{math.exp(logarithm):.4g}"
+    exponent = math.floor(logarithm / math.log(10))
+    mantissa = f"{math.exp(logarithm - exponent * math.log(10)):.2f}"
+    return f"{mantissa}e{exponent:+d}" if mantissa != "10.00" else f"1.00e{exponent + 1:+d}"

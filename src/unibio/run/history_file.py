@@ -1,0 +1,51 @@
+"""The history of a run on disk: blocks of rows, appended one after the other, each behind its own checksum.
+
+A checkpoint names a file and how many of its bytes belong to it. What a killed run appended beyond them is cut off by
+the next block.
+"""
+
+import os
+from pathlib import Path
+
+from unibio.files.archive import decode, encode
+from unibio.files.atomic import write_file
+from unibio.run.result import Table, joined
+
+Tables = dict[str, Table]
+
+_SIZE = 8  # bytes before a block that tell its length
+
+
+def append(path: Path, at: int, tables: Tables) -> int:
+    """Writes the tables as one block at byte `at`, flushed to disk, and returns the new length of the file."""
+    columns = {name: list(table) for name, table in tables.items()}
+    content = encode({"columns": columns}, {name: list(table.values()) for name, table in tables.items()})
+    block = len(content).to_bytes(_SIZE, "big") + content
+    if at == 0:
+        write_file(path, lambda file: file.write(block))
+        return len(block)
+    with path.open("r+b") as file:
+        file.truncate(at)
+        file.seek(at)
+        file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    return at + len(block)
+
+
+def read(path: Path, length: int) -> tuple[Tables, bool]:
+    """The rows in the first `length` bytes, and whether all of them were intact."""
+    content = path.read_bytes()[:length] if path.exists() else b""
+    blocks: list[Tables] = []
+    place, intact = 0, len(content) == length
+    while place < len(content):
+        end = place + _SIZE + int.from_bytes(content[place : place + _SIZE], "big")
+        try:
+            facts, arrays = decode(content[place + _SIZE : end])
+        except ValueError:
+            intact = False
+        else:
+            columns = facts["columns"]
+            blocks.append({name: dict(zip(columns[name], arrays[name], strict=True)) for name in columns})
+        place = end
+    return {name: joined([block[name] for block in blocks]) for name in ("history", "metrics")}, intact

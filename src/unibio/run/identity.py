@@ -1,0 +1,154 @@
+"""Which run this is: what a checkpoint stores so that no other run is continued from it by mistake.
+
+Three things are compared. `identity` digests what a run is given: start, key, and the numbers in problem and solver.
+`next_step` is a probe: the program of a step, and the step that it makes from the state in the checkpoint; both are
+computed again when a run is resumed. `circumstances` says under which versions and on which devices that was done: only
+there are the same bits expected; elsewhere the probe must agree up to rounding.
+"""
+
+import hashlib
+import platform
+import re
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.core import tree
+from unibio.core.batches import Dataset
+from unibio.core.problem import Problem
+from unibio.core.tree import PyTree
+from unibio.distributed.placement import on_mesh
+from unibio.files.archive import Facts, plain
+from unibio.run.programs import CAPACITY, advance, run
+
+_SALTS = (1, 2, 3)
+
+
+def identity(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Array) -> Facts:
+    """Digests of all that a run is given. Nothing in it depends on how many devices a mesh has."""
+    return {
+        "solver": f"{_settings(solver)} {digest(solver)}",
+        "the problem's numbers or data": digest(problem),
+        "how samples are drawn": [_drawing(problem.f_batches), _drawing(problem.g_batches)],
+        "x0": digest(x),
+        "y0": digest(y),
+        "key": f"{key.dtype} {digest(key)}",
+    }
+
+
+def circumstances() -> Facts:
+    """Versions, settings, devices and machine: where they are the same, the same program gives the same bits."""
+    names = ("jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable", "jax_default_matmul_precision")
+    return {
+        "versions": [f"{name} {version(name)}" for name in ("unibio", "jax", "jaxlib")],
+        "settings": [str(getattr(jax.config, name)) for name in names],
+        "devices": [device.device_kind for device in jax.devices()],
+        "machine": [platform.node(), platform.machine()],
+    }
+
+
+def next_step(solver: Any, problem: Problem, state: Any, key: jax.Array, step: int) -> tuple[Facts, float]:
+    """The probe: step number `step` from this state, and the seconds that its compilation took.
+
+    `program` digests the lowered program, in which every constant stands that f, g and the solver had when they were
+    traced; `bits` digests the next state and the norm of the direction; `numbers` are norms and projections of them,
+    for a comparison up to rounding.
+    """
+    args = (solver, problem, state, key, jnp.int32(step), jnp.int32(1))
+    (after, log), _, compiling = run(advance, *args, capacity=CAPACITY)
+    made = [*jax.tree.leaves(after), log.direction_norm[0]]
+    floats = [leaf for leaf in made if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    facts = {
+        "program": run.digest(advance, *args, capacity=CAPACITY),
+        "bits": digest(made),
+        "numbers": [number for leaf in floats for number in np.asarray(_numbers(leaf), float).tolist()],
+        "float64": tree.dtype(after.x) == jnp.float64,
+    }
+    return facts, compiling
+
+
+def compared(kept: Facts, now: Facts, kept_where: Facts, here: Facts) -> tuple[str, str]:
+    """How the probe in a checkpoint differs from the one computed now: an objection, and a warning, "" where none."""
+    elsewhere = ", ".join(name for name in here if kept_where.get(name) != here[name])
+    same_lowering = all(kept_where.get(name) == here[name] for name in ("versions", "settings", "devices"))
+    if same_lowering and kept["program"] != now["program"]:
+        return "a step is another program: f, g, the solver, or a constant that they use has changed", ""
+    if kept["bits"] == now["bits"]:
+        return "", ""
+    if not elsewhere:
+        return "the next step from its state comes out differently", ""
+    tolerance = 1e-6 if now["float64"] else 1e-3
+    if not np.allclose(kept["numbers"], now["numbers"], rtol=tolerance, atol=tolerance**2, equal_nan=True):
+        return f"the next step from its state differs by more than {tolerance:g}, also in {elsewhere}", ""
+    return "", f"written under other circumstances ({elsewhere}): the next step agrees to {tolerance:g}, not to the bit"
+
+
+def digest(variable: PyTree) -> str:
+    """SHA-256 of all arrays of a tree. Those on a mesh are summed up where they lie: gathering could fill memory."""
+    made = hashlib.sha256()
+    for leaf in jax.tree.leaves(variable):
+        if on_mesh(leaf):
+            made.update(f"{leaf.dtype}{leaf.shape}".encode() + np.asarray(_checksums(leaf)).tobytes())
+        else:
+            array = plain(leaf)
+            made.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return made.hexdigest()
+
+
+def _settings(solver: Any) -> str:
+    """Class and static settings of a solver and its parts. Functions in it are named, not described."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(solver)))
+
+
+def _drawing(sampler: Any) -> str:
+    if not isinstance(sampler, Dataset):
+        return type(sampler).__qualname__
+    return f"batches of {sampler.batch_size}, replace={sampler.replace}, stream={sampler.stream}"
+
+
+@jax.jit
+def _numbers(variable: PyTree) -> jax.Array:
+    """The norm, and the projections of variable/norm on three fixed vectors of signs."""
+    norm = tree.norm(variable)
+    safe = jnp.where(norm > 0, norm, jnp.ones_like(norm))
+    sums = [
+        sum(jnp.sum(leaf / safe * _signs(leaf, salt)) for leaf in jax.tree.leaves(variable)) for salt in _SALTS
+    ]  # fmt: skip
+    return jnp.stack([norm, *sums])
+
+
+def _signs(array: jax.Array, salt: int) -> jax.Array:
+    odd = _mixed(_places(array.shape) + jnp.uint32(salt)) & jnp.uint32(1)
+    return jnp.where(odd == 1, jnp.ones((), array.dtype), -jnp.ones((), array.dtype))
+
+
+@jax.jit
+def _checksums(array: jax.Array) -> jax.Array:
+    """Two sums mod 2³² over an array's 32-bit words, each mixed with its place: the same however it is cut."""
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    words = jax.lax.bitcast_convert_type(array, f"uint{8 * array.dtype.itemsize}") if floating else array
+    parts = [words.astype(jnp.uint32)]
+    if array.dtype.itemsize == 8:
+        parts.append((words >> jnp.asarray(32, words.dtype)).astype(jnp.uint32))
+    place = _places(array.shape)
+    sums = [jnp.sum(_mixed(word + _mixed(place + jnp.uint32(salt))), dtype=jnp.uint32)
+            for salt in (1, 2) for word in parts]  # fmt: skip
+    return jnp.stack(sums)
+
+
+def _places(shape: tuple[int, ...]) -> jax.Array:
+    """The number of each entry, counted row by row, mod 2³²."""
+    place = jnp.zeros(shape, jnp.uint32)
+    for axis, size in enumerate(shape):
+        place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+    return place
+
+
+def _mixed(word: jax.Array) -> jax.Array:
+    """Each bit depends on all (the finaliser of MurmurHash3)."""
+    word = (word ^ (word >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
+    word = (word ^ (word >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)
+    return word ^ (word >> jnp.uint32(16))

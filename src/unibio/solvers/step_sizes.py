@@ -1,0 +1,45 @@
+"""Step sizes of a solver: which it has, and the same solver with other ones."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from unibio.core.protocols import BilevelSolver
+
+
+def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
+    """The names of a solver's upper and lower step size."""
+    names = {field.name for field in dataclasses.fields(solver)}  # type: ignore[arg-type]
+    return "step_size", "lower_step_size" if "lower_step_size" in names else "lower.step_size"
+
+
+def scaled(solver: Any, factor: float) -> Any:
+    """The solver with every number in a field named …step_size times `factor`."""
+
+    def scale(path: Any, leaf: Any) -> Any:
+        return leaf * factor if _is_step_size(path) else leaf
+
+    return solver if factor == 1 else jax.tree_util.tree_map_with_path(scale, solver)
+
+
+def has_step_sizes(solver: Any) -> bool:
+    """Whether there is a field named …step_size."""
+    return any(_is_step_size(path) for path, _ in jax.tree_util.tree_leaves_with_path(solver))
+
+
+def _is_step_size(path: Any) -> bool:
+    return bool(path) and str(getattr(path[-1], "name", "")).endswith("step_size")
+
+
+def replaced(solver: Any, name: str, value: float) -> Any:
+    """The solver with another number in the field `name`, dotted where it lies deeper; checked as at construction."""
+    head, _, rest = name.partition(".")
+    fields = {field.name: field for field in dataclasses.fields(solver)} if isinstance(solver, eqx.Module) else {}
+    if head not in fields or fields[head].metadata.get("static", False):
+        numbers = [n for n, f in fields.items() if not f.metadata.get("static", False)]
+        raise ValueError(f"{type(solver).__name__} has no number {head!r} to tune; it has {', '.join(numbers)}.")
+    if not rest:
+        return dataclasses.replace(solver, **{head: value})
+    return dataclasses.replace(solver, **{head: replaced(getattr(solver, head), rest, value)})

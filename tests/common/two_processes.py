@@ -1,0 +1,140 @@
+"""Run by test_distributed.py, once for each process, and imported by it for the same runs on one.
+
+    python two_processes.py trajectories FOLDER     every run of 100 steps; then one in which the last process dies
+    python two_processes.py resume FOLDER           that run to its end, and a comparison
+
+JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say which process this is.
+"""
+
+import math
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import unibio as ub
+from unibio import distributed
+from unibio.run import programs
+
+N, D, BATCH, STEPS, EVERY = 240, 3, 24, 100, 20
+DIES_AT = 50
+# Each solver once on each problem is six pairs; the tests take these, and all of them if UNIBIO_ALL_PAIRS is set.
+PAIRS = [("regression", "SABA"), ("regression", "StocBiO"), ("cleaning", "UniBiO")]
+if os.environ.get("UNIBIO_ALL_PAIRS"):
+    PAIRS += [("regression", "UniBiO"), ("cleaning", "StocBiO"), ("cleaning", "SABA")]
+# The paper's D would enlarge differences of rounding by 1/|y|^(p−2), without bound near y = 0.
+SERIES = ub.Neumann(terms=1, scale=20.0, preconditioner=ub.Identity())
+SOLVERS = {
+    "UniBiO": ub.UniBiO(0.1, lower=ub.SGD(1, 0.005), hypergradient=SERIES),
+    "StocBiO": ub.StocBiO(0.1, 0.005, lower_steps=1, terms=1),
+    "SABA": ub.SABA(0.1, 0.002),
+}
+
+
+def regression():
+    """ℓ_4 regression, all data on each process."""
+    data = ub.problems.corrupted_regression(N, D)
+    problem = ub.problems.lp_regression(data.train, data.validation, 4.0, 0.01, BATCH)
+    return problem, jnp.zeros(N), jnp.full(D, 0.1)
+
+
+def linear(y, inputs):
+    return inputs @ y["w"] + y["b"][None]
+
+
+def cleaning(rows=slice(None), whole=lambda local: local):
+    """Hyper-cleaning of a classifier from some of the rows, and what makes all of them of these."""
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(N, 4)), rng.integers(0, 3, size=N)
+    data = whole((inputs[rows], labels[rows]))
+    params = {"w": jnp.full((4, 3), 0.1), "b": jnp.zeros(3)}
+    return ub.problems.hyper_cleaning(linear, params, data, data, batch_size=BATCH)
+
+
+def solve(problem, solver, x, y, folder=None, **others):
+    keep = None if folder is None else ub.Checkpoints(folder, every=EVERY, keep=2)
+    return ub.solve(problem, solver, x, y, **{"steps": STEPS, "key": jax.random.key(0), "checkpoint": keep} | others)
+
+
+def columns(result):
+    """All of a result but its clock, as numpy arrays by name."""
+    variables = jax.tree_util.tree_leaves_with_path(distributed.gathered({"x": result.x, "y": result.y}))
+    named = {jax.tree_util.keystr(path): leaf for path, leaf in variables}
+    history = {name: values for name, values in result.history.items() if name != "seconds"}
+    return named | history | {"calls of the run": np.asarray(result.calls)}
+
+
+def on_mesh():
+    """Both problems on all devices, the second one from this process's rows."""
+    mesh = distributed.mesh()
+    rows = distributed.rows_of_this_process(N, mesh)
+    assert rows.stop - rows.start == N // jax.process_count()
+    second = cleaning(rows, lambda local: distributed.from_local(local, N, mesh))
+    return {"regression": distributed.shard(*regression(), mesh), "cleaning": distributed.shard(*second, mesh)}
+
+
+def trajectories(folder):
+    told, found = [], {}
+    settings = on_mesh()
+    for name, label in PAIRS:
+        problem, x, y = settings[name]
+        result = solve(problem, SOLVERS[label], x, y, callbacks=told.append, chunk=STEPS)
+        assert result.status == ub.Status.finished
+        assert result.x.sharding.spec == jax.sharding.PartitionSpec("samples")
+        found |= {f"{name}/{label}/{column}": values for column, values in columns(result).items()}
+        result.save(folder / "result.npz")
+    assert bool(told) == distributed.is_leader()
+    assert D * BATCH <= largest_collective() < N  # a batch of rows, but never an array with an entry per sample
+    np.savez(folder / f"process{jax.process_index()}.npz", **found)
+    problem, x, y = settings["regression"]
+    solve(problem, SOLVERS["SABA"], x, y, folder / "checkpoints", stop=die, chunk=EVERY // 2)
+
+
+def largest_collective():
+    """Entries of the largest array that any compiled program so far exchanges."""
+    sizes = []
+    for _, program in programs.run._kept.values():
+        lines = re.findall(r"= (.*?) (?:all-|reduce-scatter|collective-)[a-z-]+\(", program.as_text())
+        shapes = [shape for line in lines for shape in re.findall(r"\[([\d,]*)\]", line)]
+        sizes += [math.prod(int(size) for size in shape.split(",") if size) for shape in shapes]
+    return max(sizes)
+
+
+def die(problem, state, row):
+    """A stop rule, because these are asked on every process."""
+    if row["step"] >= DIES_AT and jax.process_index() == jax.process_count() - 1:
+        print("killed", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
+
+
+def resume(folder):
+    problem, x, y = on_mesh()["regression"]
+    result = solve(problem, SOLVERS["SABA"], x, y, folder / "checkpoints")
+    np.savez(folder / f"resumed{jax.process_index()}.npz", **columns(result))
+    np.savez(folder / f"compared{jax.process_index()}.npz", **compared(distributed.mesh()))
+
+
+def compared(mesh=None):
+    """A table of three seeds, which two devices cannot share evenly."""
+    problem, x, y = regression()
+    table = ub.compare(
+        problem, {"SOBA": ub.SOBA(0.1, 0.002)}, x, y, seeds=range(3), steps=6, metrics=norm, measurements=2, mesh=mesh
+    ).table
+    return {name: values for name, values in table.items() if name not in ("solver", "seconds")}
+
+
+def norm(problem, state):
+    return {"norm": jnp.sum(state.x**2)}
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", True)
+    assert distributed.initialise() == int(os.environ["JAX_NUM_PROCESSES"])
+    {"trajectories": trajectories, "resume": resume}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,347 @@
+"""`unibio reproduce` into a folder: the same bytes twice, and nothing lost by interruptions, damage or mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from unibio.comparison import plot
+from unibio.files import cache
+from unibio.paper.framework import reproduce, study
+from unibio.paper.framework.reproduce import Event
+from unibio.paper.framework.study import Options
+from unibio.paper.studies import schedules
+from unibio.run import progress
+
+COMMAND = [sys.executable, "-m", "unibio.cli"]
+
+
+def draw(tables):
+    made, (axis,) = plot.with_style(plot.panels)
+    axis.plot([row["value"] for row in tables["numbers"]])
+    axis.set_axis_off()  # text takes most of the time
+    return made
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    """Three tiny experiments a, b, c instead of ours; `fakes.run[name]` may be replaced, `fakes.ran` says what ran."""
+    kit = types.SimpleNamespace(run={}, ran=[])
+
+    def module(name):
+        def run(options, say):
+            kit.ran.append(name)
+            say("at work")
+            kit.run.get(name, lambda: None)()
+            silent.append(progress._silent)
+            numbers = [{"value": 0.1 * k, "seeds": options.seeds} for k in range(3)]
+            return {"numbers": numbers, "seconds": [{"seconds": time.perf_counter()}]}
+
+        made = types.ModuleType(name)
+        made.TITLE, made.PAPER, made.run, made.draw = f"Part {name}", "A claim.", run, draw
+        made.summary, made.verdict = lambda tables: tables["numbers"], lambda tables: f"{name} is done."
+        return made
+
+    silent = kit.silent = []
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", dict.fromkeys("abc"))
+    monkeypatch.setattr("unibio.paper.framework.report.EXPERIMENTS", dict.fromkeys("abc"))
+    modules = {name: module(name) for name in "abc"}
+    for place in ("reproduce", "report"):
+        monkeypatch.setattr(f"unibio.paper.framework.{place}.load", modules.__getitem__)
+    return kit
+
+
+class Told(list):
+    def __call__(self, event):
+        self.append(event)
+
+    def of(self, kind):
+        return {event.name: event.text for event in self if event.kind == kind}
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_the_same_bytes_in_another_folder(tmp_path):
+    first, second = tmp_path / "one", tmp_path / "deep" / "two"
+    verdicts = reproduce.reproduce(["schedules"], first)
+    assert reproduce.reproduce(["schedules"], second) == verdicts
+    assert "1e52" in verdicts["schedules"]
+    one, two = files(first), files(second)
+    made = {"totals.csv", "result.json", "seconds.json", "figure.svg", "figure.pdf", "figure.png"}
+    assert set(one) == {f"schedules/{name}" for name in made} | {"unibio.json", "index.html"}
+    assert {name for name in one if one[name] != two[name]} <= {"schedules/seconds.json"}
+    facts = json.loads(one["schedules/result.json"])
+    assert facts["options"] == {"seeds": 64, "seed": 0, "full": False}
+    assert set(facts["versions"]) == {"unibio", "jax", "numpy", "python"}
+
+
+def test_times_are_in_the_files_of_times_alone(tmp_path, fakes):
+    for folder in ("one", "two"):
+        reproduce.reproduce(["a"], tmp_path / folder)
+    one, two = files(tmp_path / "one"), files(tmp_path / "two")
+    assert {name for name in one if one[name] != two[name]} == {"a/seconds.csv", "a/seconds.json"}
+    assert fakes.silent == [True, True]
+
+
+def test_a_rerun_continues_after_an_interruption(tmp_path, fakes):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    fakes.run["b"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.reproduce([], tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "a is done." in page
+    assert "Part b (<code><span>b</span></code>): not run yet" in page
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "index.html", "unibio.json"]
+    before = files(tmp_path / "out" / "a")
+    fakes.run.clear()
+    told = Told()
+    assert list(reproduce.reproduce([], tmp_path / "out", tell=told)) == ["a", "b", "c"]
+    assert fakes.ran == ["a", "b", "b", "c"]
+    assert told[0] == Event("kept", "a", "a is done.")
+    assert files(tmp_path / "out" / "a") == before
+    assert told.of("says")["c"] == "drawing"
+    assert told.of("finished") == {"b": "b is done.", "c": "c is done."}
+
+
+def test_a_part_that_fails_does_not_stop_the_others(tmp_path, fakes):
+    def fail():
+        raise ArithmeticError("no root")
+
+    fakes.run["a"] = fail
+    told = Told()
+    with pytest.raises(ArithmeticError, match="no root"):
+        reproduce.reproduce([], tmp_path, tell=told)
+    assert told.of("failed") == {"a": "ArithmeticError: no root"}
+    assert set(told.of("finished")) == {"b", "c"}
+    assert not list(tmp_path.glob(".*"))
+
+
+DAMAGES = {
+    "a changed table": ("numbers.csv", "value,seeds\n1,1\n", "numbers.csv is damaged"),
+    "a lost table": ("numbers.csv", None, "numbers.csv is missing"),
+    "a changed time": ("seconds.csv", "seconds\n1\n", "seconds.csv is damaged"),
+    "no result": ("result.json", None, "result.json is missing"),
+    "half a result": ("result.json", '{"sha256": {', "result.json is damaged"),
+    "another result": ("result.json", '{"sha256": {"../a": "0"}}', "result.json is damaged"),
+    "an empty result": ("result.json", '{"sha256": {}}', "result.json is damaged"),
+    "no options": ("result.json", '{"sha256": {"numbers.csv": "0"}, "versions": {}}', "result.json is damaged"),
+    "half of the options": (
+        "result.json",
+        '{"sha256": {"numbers.csv": "0"}, "versions": {}, "options": {"seeds": 3}}',
+        "result.json is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "why"), DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.slow
+def test_what_is_damaged_is_redone(tmp_path, fakes, name, content, why):
+    reproduce.reproduce(["a", "b"], tmp_path)
+    good = files(tmp_path)
+    if content is None:
+        (tmp_path / "a" / name).unlink()
+    else:
+        (tmp_path / "a" / name).write_text(content)
+    told = Told()
+    reproduce.reproduce(["a", "b"], tmp_path, tell=told)
+    assert told.of("redone") == {"a": why}
+    assert set(told.of("kept")) == {"b"}
+    clock = {"a/seconds.csv", "a/seconds.json"}
+    assert {key: value for key, value in files(tmp_path).items() if key not in clock} == {
+        key: value for key, value in good.items() if key not in clock
+    }
+
+
+def test_other_options_or_another_version_are_another_part(tmp_path, fakes):
+    reproduce.reproduce(["a"], tmp_path)
+    told = Told()
+    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), tell=told)
+    assert told.of("redone") == {"a": "made with seeds 64, not 3"}
+    path = tmp_path / "a" / "result.json"
+    facts = json.loads(path.read_text())
+    facts["versions"]["unibio"] = "0.0.1"
+    path.write_text(json.dumps(facts))
+    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), tell=told)
+    assert told.of("redone")["a"].startswith("made with version 0.0.1, not ")
+
+
+def test_a_lost_figure_is_drawn_without_a_run(tmp_path, fakes):
+    reproduce.reproduce(["a"], tmp_path)
+    before = (tmp_path / "a" / "figure.png").read_bytes()
+    (tmp_path / "a" / "figure.png").unlink()
+    reproduce.reproduce(["a"], tmp_path)
+    assert fakes.ran == ["a"]
+    assert (tmp_path / "a" / "figure.png").read_bytes() == before
+
+
+@pytest.mark.parametrize("marker", [None, "{", '{"made_by": "unibio reproduce", "format": 99}', "[]"])
+def test_a_foreign_folder_is_not_touched(tmp_path, marker):
+    (tmp_path / "thesis.tex").write_text("mine")
+    if marker is not None:
+        (tmp_path / "unibio.json").write_text(marker)
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match="nothing was written there"):
+        reproduce.reproduce(["schedules"], tmp_path)
+    assert files(tmp_path) == before
+
+
+def test_folders_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file; choose a folder"):
+        reproduce.reproduce(["schedules"], tmp_path / "file")
+    with pytest.raises(OSError, match=r"cannot write into .*: Not a directory"):
+        reproduce.reproduce(["schedules"], tmp_path / "file" / "out")
+
+
+BAD = {
+    "name": ({"names": ["shedules"]}, "no experiment 'shedules'. Did you mean 'schedules'?"),
+    "seeds": ({"options": Options(seeds=0)}, "seeds must be ≥ 1"),
+    "seed": ({"options": Options(seed=-1)}, "seed must be ≥ 0"),
+    "large seed": ({"options": Options(seed=2**32)}, "seed must be finite and ≤ "),
+    "jobs": ({"jobs": 0}, "jobs must be ≥ 1"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_arguments(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        reproduce.reproduce(**{"names": ["schedules"], "out": tmp_path / "out"} | arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_nothing_is_computed(tmp_path, monkeypatch):
+    for module in ("matplotlib", "matplotlib.style"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ValueError, match=r"pip install 'unibio\[plot\]'"):
+        reproduce.reproduce(["schedules"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
+    reproduce.reproduce(["schedules"], tmp_path)
+    before = files(tmp_path)
+    monkeypatch.setattr(schedules, "run", None)
+    for name in ("figure.svg", "figure.pdf", "figure.png"):
+        (tmp_path / "schedules" / name).unlink()
+    (tmp_path / "index.html").unlink()
+    assert list(reproduce.replot(tmp_path)) == ["schedules"]
+    assert files(tmp_path) == before
+    (tmp_path / "schedules" / "totals.csv").write_text("p\n")
+    told = Told()
+    assert reproduce.replot(tmp_path, told) == {}
+    assert told == [Event("failed", "schedules", "totals.csv is damaged")]
+    with pytest.raises(ValueError, match="there is nothing to draw"):
+        reproduce.replot(tmp_path / "schedules")
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bytes(tmp_path):
+    reproduce.reproduce(["schedules"], tmp_path / "here")
+    (tmp_path / "there").mkdir()
+    told, errors = Told(), []
+    reproduce._in_workers(tmp_path / "there", ["schedules"], Options(), 2, told, errors)
+    assert errors == []
+    assert set(told.of("started")) == set(told.of("finished")) == {"schedules"}
+    table = "schedules/totals.csv"
+    assert (tmp_path / "there" / table).read_bytes() == (tmp_path / "here" / table).read_bytes()
+
+
+def test_every_experiment_has_a_cost():
+    assert set(reproduce.COSTS) == set(study.EXPERIMENTS)
+
+
+def environment(tmp_path):
+    return os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "200"}
+
+
+def run(tmp_path, *words):
+    return subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, timeout=300, env=environment(tmp_path), cwd=tmp_path
+    )
+
+
+@pytest.mark.slow
+def test_interrupted_workers(tmp_path):
+    words = [*COMMAND, "reproduce", "rates", "lp-cleaning", "--jobs", "2", "--out", "out"]
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert first.endswith(": started\n")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+        rest = process.stderr.read()
+        assert process.wait(60) == 130, rest
+    assert rest.endswith("stopped; 0 of 2 parts are finished, run the same command to continue\n")
+    assert "Traceback" not in rest
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["index.html", "unibio.json"]
+
+
+@pytest.mark.slow
+def test_the_command_line(tmp_path):
+    done = run(tmp_path, "reproduce", "schedules", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("schedules: At ε = 0.1")
+    assert done.stdout.splitlines()[-1] == "report: out/index.html"
+    assert "schedules: finished (1 of 1)" in done.stderr
+    bad = run(tmp_path, "reproduce", "shedules")
+    assert bad.returncode == 2
+    assert bad.stderr.startswith("unibio: no experiment 'shedules'. Did you mean 'schedules'?")
+    assert len(bad.stderr.splitlines()) == 1
+
+
+def test_the_list(tmp_path):
+    found = run(tmp_path, "list")
+    assert found.returncode == 0, found.stderr
+    for words in ("noise-placement", "coupled_example3", "BO-REP", "strongly convex quadratic", "claims of the paper"):
+        assert words in found.stdout
+
+
+@pytest.mark.slow
+def test_compare(tmp_path):
+    words = ("compare", "UniBiO", "SOBA", "--problem", "quadratic", "--steps", "3", "--seeds", "2", "--out", "out")
+    found = run(tmp_path, *words)
+    assert found.returncode == 0, found.stderr
+    assert "0.1, 0.1" in found.stdout
+    header, *rows = (tmp_path / "out" / "comparison.csv").read_text().splitlines()
+    assert header.startswith("solver,seed,step")
+    assert len(rows) == 2 * 2 * 4  # the start and three steps
+    assert "</svg>" in (tmp_path / "out" / "comparison.svg").read_text()
+    assert any((tmp_path / "cache" / "unibio" / "jax").iterdir())
+
+
+WRONG = {
+    "solver": (["SOBBA"], "no solver 'SOBBA'. Did you mean 'SOBA'?"),
+    "problem": (["SOBA", "--problem", "quadrat"], "no problem 'quadrat'. Did you mean 'quadratic'?"),
+    "p": (["SOBA", "--problem", "quadratic", "--p", "4"], "the problem quadratic has its own p"),
+    "length": (["SOBA", "--steps", "1", "--calls", "1"], "give --steps or --calls, not both"),
+    "folder": (["SOBA", "--out", "."], "nothing was written there"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_comparisons(tmp_path, monkeypatch, capsys, words, message):
+    from unibio import cli
+
+    (tmp_path / "thesis.tex").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cache, "set_up_jax", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["unibio", "compare", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("unibio: ")
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
