@@ -392,8 +392,7 @@ def test_a_docstring_is_no_other_program(tmp_path):
 
     def documented(x, y, batch):
         """The same with a word about it."""
-        result = jnp.sum(jnp.sin(y))
-        return result
+        return jnp.sum(jnp.sin(y))
 
     run(tmp_path, plain, 40)
     assert run(tmp_path, documented, 60).steps == 60
