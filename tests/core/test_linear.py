@@ -77,7 +77,7 @@ def test_probes_are_orthogonal_signs():
 def test_the_diagonal_is_exact_for_few_unknowns(d):
     h, _ = spd(2, d)
     operator = lambda v: h @ v
-    estimate, refined = linear.estimate_diagonal(operator, jnp.zeros(d), 8, operator)
+    estimate, _, refined = linear.estimate_diagonal(operator, jnp.zeros(d), 8, operator)
     np.testing.assert_allclose(estimate, np.diag(h), rtol=1e-12)
     assert not refined
     np.testing.assert_allclose(linear.exact_diagonal(operator, jnp.zeros(d)), np.diag(h), rtol=1e-14)
@@ -88,7 +88,7 @@ def test_the_diagonal_of_a_badly_scaled_matrix():
     features = rng.normal(size=(2000, 100)) * np.geomspace(0.01, 10, 100)
     h = jnp.asarray(features.T @ features / 2000)
     operator = lambda v: {"v": h @ v["v"]}
-    estimate, refined = linear.estimate_diagonal(operator, {"v": jnp.zeros(100)}, 8, operator)
+    estimate, _, refined = linear.estimate_diagonal(operator, {"v": jnp.zeros(100)}, 8, operator)
     assert refined
     ratio = np.asarray(estimate["v"]) / np.diag(h)
     assert 0.5 < ratio.min() < ratio.max() < 2.0
@@ -97,7 +97,7 @@ def test_the_diagonal_of_a_badly_scaled_matrix():
 def test_an_even_diagonal_needs_one_block():
     h, _ = spd(3, 64, condition=1.2)
     operator = lambda v: h @ v
-    estimate, refined = linear.estimate_diagonal(operator, jnp.zeros(64), 8, operator)
+    estimate, _, refined = linear.estimate_diagonal(operator, jnp.zeros(64), 8, operator)
     assert not refined
     assert np.all(np.abs(estimate / np.diag(h) - 1) < 0.5)
 

@@ -233,12 +233,21 @@ def uneven(like: PyTree, start: float) -> PyTree:
     return unravel(1 + (0.618034 * jnp.arange(flat.size, dtype=flat.dtype) + start) % 1)
 
 
-def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree, jax.Array]:
+class RoughDiagonal(NamedTuple):
+    """What one block of products tells about H: its diagonal; the largest |(Hz)_i| over the probes z, which is 0 only
+    if row i of H is; and whether an entry of the diagonal is negative beyond doubt."""
+
+    diagonal: PyTree
+    rows: PyTree
+    negative: jax.Array
+
+
+def rough_diagonal(operator: Operator, like: PyTree, count: int) -> RoughDiagonal:
     """diag(H) > 0 from one block of `count` products: Bekas' estimator, the mean of z∘Hz over the probes z.
 
     It is exact for at most `count` unknowns, up to the rounding of its row. Else small rows are spoilt by large
-    columns, and an entry below a quarter of its row's norm is replaced by that. The second answer is whether an entry
-    is negative beyond doubt, which can be told only if it is exact.
+    columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be told only if
+    it is exact.
     """
     z = probes(like, count)
     limits = jnp.finfo(tree.dtype(like))
@@ -252,27 +261,37 @@ def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree
     share = jax.tree.map(lambda d, r: jnp.maximum(d, noise * r), mean, row_norm)
     diagonal = jax.tree.map(lambda s, u: jnp.maximum(s * u, limits.tiny), share, unit)
     negative = jax.tree.map(lambda d, r: (d < -noise * r) & (tree.size(like) <= count), mean, row_norm)
-    return diagonal, tree.any_true(negative)
+    return RoughDiagonal(diagonal, unit, tree.any_true(negative))
 
 
-def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Operator) -> tuple[PyTree, jax.Array]:
+class EstimatedDiagonal(NamedTuple):
+    """diag(H), the sizes of the rows as in `RoughDiagonal` (of the rough operator), and whether a second block was
+    needed."""
+
+    diagonal: PyTree
+    rows: PyTree
+    refined: jax.Array
+
+
+def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Operator) -> EstimatedDiagonal:
     """diag(H) > 0 from one block of `count` products with `rough` ≈ H, and one with H where that is needed.
 
     The second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly constant. If the first is
-    already nearly constant its noise would do more harm than good, and a constant is returned, with False.
+    already nearly constant its noise would do more harm than good, and a constant is returned.
     """
-    first, _ = rough_diagonal(rough, like, count)
+    first, rows, _ = rough_diagonal(rough, like, count)
     if tree.size(like) <= count and rough is operator:
-        return first, jnp.asarray(False)
+        return EstimatedDiagonal(first, rows, jnp.asarray(False))
     logarithms = jnp.log(tree.ravel(first)[0])
     uneven = jnp.std(logarithms) > 0.5
     even = jax.tree.map(lambda d: jnp.full_like(d, jnp.exp(jnp.mean(logarithms))), first)
     s = jax.tree.map(jax.lax.rsqrt, first)
 
     def second() -> PyTree:
-        return tree.mul(first, rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)[0])
+        scaled = rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)
+        return tree.mul(first, scaled.diagonal)
 
-    return tree.lazily(uneven, second, even), uneven
+    return EstimatedDiagonal(tree.lazily(uneven, second, even), rows, uneven)
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

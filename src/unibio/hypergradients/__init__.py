@@ -18,8 +18,6 @@ from unibio.hypergradients.preconditioners import Auto, Identity, Jacobi, Power
 from unibio.hypergradients.singular import (
     DifferentiableInZ,
     differentiable_in_z,
-    given_point,
-    regular_point,
     row_probe,
     vanishing,
 )
@@ -84,7 +82,7 @@ def _estimate(
     """The estimate, its info, and whether a row of the Hessian vanishes; `singular`: prepared for that."""
     check_functions(problem, x, y)
     if isinstance(method, Implicit):
-        value, info = method.evaluate(problem, x, y, key, regular_point if singular else given_point)
+        value, info = method.evaluate(problem, x, y, key, search=singular)
     else:
         value, info = method(problem, x, y, key)
     if not isinstance(info, HyperInfo):

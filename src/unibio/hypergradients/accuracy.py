@@ -87,7 +87,7 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
         slopes = Calls(grad_f=count(point.slopes, oracle.samples(f_batch)))
         info = info._replace(at=Evaluation(point.y, distance, None), calls=info.calls.plus(point.calls).plus(slopes))
     part = rough_part(g_batch)
-    diagonal, negative = linear.rough_diagonal(oracle.hessian_g(problem, x, info.at.y, part), y, _PROBES)
+    diagonal, _, negative = linear.rough_diagonal(oracle.hessian_g(problem, x, info.at.y, part), y, _PROBES)
     if part is not g_batch:
         negative = jnp.asarray(False)  # a part of the samples cannot tell
     m = jax.tree.map(lambda d: 1 / d, diagonal)

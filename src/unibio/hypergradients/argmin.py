@@ -78,7 +78,7 @@ def _tangent(problem: Problem, x: PyTree, y: PyTree, problem_dot: PyTree, x_dot:
     differentiable, fixed = eqx.partition((problem, x), carries)
     _, change = jax.jvp(lambda d: moved(d, fixed), (differentiable,), ((problem_dot, x_dot),))
     operator = oracle.hessian_g(problem, x, y, problem.g_batches.whole())
-    m, _ = Auto()(*jax.lax.stop_gradient((problem, x, y)), problem.g_batches.whole())
+    m = Auto()(*jax.lax.stop_gradient((problem, x, y)), problem.g_batches.whole()).m
     rtol = max(1e-10, 50 * float(jnp.finfo(tree.dtype(y)).eps))
     tangent = linear.solve_spd(operator, tree.scale(-1.0, change), m, rtol, _CG_STEPS, nan_on_failure=True).value
     # Where there is no y there is no derivative, even by what g does not depend on: 0 or NaN times every tangent.

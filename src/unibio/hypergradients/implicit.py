@@ -5,7 +5,7 @@ preconditioner of H v = ∇_y f gives the same v; where it is singular everythin
 distance δ away (`regular_point`), and v is the limit.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ from unibio.core.protocols import Calls, Evaluation, HyperInfo, add_counts, coun
 from unibio.core.status import Status
 from unibio.core.streams import Site
 from unibio.core.tree import PyTree
-from unibio.hypergradients.preconditioners import Auto, Preconditioner
-from unibio.hypergradients.singular import Place, RegularPoint, regular_point
+from unibio.hypergradients.preconditioners import Auto, Diagonal, Preconditioner, rough_part
+from unibio.hypergradients.singular import RegularPoint, moved_away, row_probe, unmoved, vanishing
 
 
 class LinearSolution(NamedTuple):
@@ -32,32 +32,56 @@ class LinearSolution(NamedTuple):
     status: Status
 
 
+class Prepared(NamedTuple):
+    """What a method works out at a point before it solves H v = ∇_y f there: the diagonal `m` to precondition with, the
+    estimated `scale` of a series (else 1), the size of each row of H, 0 only where the row is 0, and the samples shown
+    to the Hessian."""
+
+    m: PyTree
+    scale: jax.Array
+    rows: PyTree
+    hvp: jax.Array
+
+    @property
+    def weight(self) -> PyTree:
+        """About 1/diag(H): in this diagonal every coordinate of a residual counts, whatever the preconditioner."""
+        least = coordinates.safe(tree.dtype(self.rows))
+        return jax.tree.map(lambda row: 1 / jnp.maximum(jnp.abs(row), least), self.rows)
+
+
 class Implicit(eqx.Module):
     """The base of every method that solves H v = ∇_y f: ∇Φ = ∇_x f − A v. A method is its way to solve that system."""
 
+    def prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> Prepared:
+        """What `solve` needs at y; it also tells whether a row of H vanishes there. Nothing differentiates through it.
+        By default one product looks at the rows, and m = 1."""
+        batch = problem.g_batch(key, x, y, Site.hessian)
+        m, one = jax.tree.map(jnp.ones_like, y), jnp.ones((), tree.dtype(y))
+        return Prepared(m, one, row_probe(problem, x, y, batch), count(1, oracle.samples(batch)))
+
     def solve(
-        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, weight: PyTree, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, prepared: Prepared, key: jax.Array | None
     ) -> LinearSolution:
-        """v with H(x, y) v = b. `weight` ≈ 1/diag(H) is a diagonal in which to judge the residual, so that every
-        coordinate counts."""
+        """v with H(x, y) v = b. The calls of `prepared` are not its own."""
         raise TypeError(f"{type(self).__name__} does not say how it solves the linear system: write solve(…).")
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
         """∇Φ at y, moved where H is singular; f, the Hessian and A see independent batches."""
-        return self.evaluate(problem, x, y, key, regular_point)
+        return self.evaluate(problem, x, y, key, search=True)
 
     def evaluate(
-        self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, place: Place
+        self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, search: bool
     ) -> tuple[PyTree, HyperInfo]:
-        """∇Φ at the point that `place` makes of y."""
+        """∇Φ at y; with `search`, away from it in the coordinates in which H is singular there."""
         key_f, key_hess, key_cross = (None, None, None) if key is None else jax.random.split(key, 3)
         f_batch = problem.f_batch(key_f, x, y, Site.upper)
         g_batch = problem.g_batch(key_cross, x, y, Site.cross)
-        point = place(problem, x, y, g_batch, lambda y: oracle.grads_f(problem, x, y, f_batch)[1])
+        place = self._regular_point if search else self._given_point
+        point, prepared = place(*jax.lax.stop_gradient((problem, x, y)), f_batch, g_batch, key_hess)
         # Differentiating the hypergradient must see y, not the constant that replaced it.
         y = jax.tree.map(lambda leaf, moved: leaf + jax.lax.stop_gradient(moved - leaf), y, point.y)
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
-        solution = self.solve(problem, x, y, grad_y, judging_weight(point), key_hess)
+        solution = self.solve(problem, x, y, grad_y, prepared, key_hess)
         value = tree.sub(grad_x, tree.linearly(lambda v: oracle.cross_g(problem, x, y, v, g_batch), solution.v))
         told = solution.status != Status.ok
         status = Status.where(tree.all_finite(value) | told, solution.status, Status.not_finite)
@@ -70,17 +94,59 @@ class Implicit(eqx.Module):
             solution.residual, solution.iterations, calls, status, floored, at, *not_assessed(value)
         )
 
+    def _given_point(
+        self, problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch: Any, key: jax.Array | None
+    ) -> tuple[RegularPoint, Prepared]:
+        prepared = self.prepare(problem, x, y, key)
+        return unmoved(y, prepared.rows, prepared.hvp), prepared
 
-def judging_weight(point: RegularPoint) -> PyTree:
-    """About 1/diag(H): in this diagonal every coordinate of a residual counts, whatever the preconditioner."""
-    least = coordinates.safe(tree.dtype(point.y))
-    return jax.tree.map(lambda row: 1 / jnp.maximum(jnp.abs(row), least), point.rows)
+    def _regular_point(
+        self, problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch: Any, key: jax.Array | None
+    ) -> tuple[RegularPoint, Prepared]:
+        """The preparation tells which rows of H vanish. If some do, y is moved and everything prepared again, in a
+        second round of the same loop, so that a program contains the preparation once."""
+
+        def slope(y: PyTree) -> PyTree:
+            return oracle.grads_f(problem, x, y, f_batch)[1]
+
+        def prepare(state: tuple[jax.Array, RegularPoint, Prepared]) -> tuple[jax.Array, RegularPoint, Prepared]:
+            k, point, _ = state
+            point = tree.lazily(k == 1, lambda: moved_away(problem, x, point, g_batch, slope), point)
+            prepared = self.prepare(problem, x, point.y, key)
+            found = unmoved(point.y, prepared.rows, prepared.hvp)
+            later = point._replace(calls=point.calls.plus(found.calls))
+            return k + 1, tree.where(k == 0, found, later), prepared
+
+        def unfinished(state: tuple[jax.Array, RegularPoint, Prepared]) -> jax.Array:
+            k, point, _ = state
+            return (k == 0) | ((k == 1) & tree.any_true(point.singular))
+
+        unknown = tree.zeros_like(jax.eval_shape(lambda: self.prepare(problem, x, y, key)))
+        start = unmoved(y, y, jnp.int32(0)), unknown
+        _, point, prepared = jax.lax.while_loop(unfinished, prepare, (jnp.int32(0), *start))
+        return point, prepared
 
 
 def not_assessed(value: PyTree) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`lower_residual`, `condition` and `error` of an estimate that nobody has looked at."""
     nan = jnp.full((), jnp.nan, tree.dtype(value))
     return nan, nan, nan
+
+
+def with_rows(diagonal: Diagonal, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Prepared:
+    """A preconditioner and the rows of H: those that its own products have shown, if none of them vanishes, else those
+    that one more product shows. (It may have looked at a part of the data only; g is convex on each, so a row that is
+    not 0 there is not 0 on all of them.)"""
+    one = jnp.ones((), tree.dtype(y))
+    if diagonal.rows is None:
+        hvp = add_counts(diagonal.hvp, oracle.samples(batch))
+        return Prepared(diagonal.m, one, row_probe(problem, x, y, batch), hvp)
+    if rough_part(batch) is batch:
+        return Prepared(diagonal.m, one, diagonal.rows, diagonal.hvp)
+    doubtful = tree.any_true(vanishing(diagonal.rows))
+    rows = tree.lazily(doubtful, lambda: row_probe(problem, x, y, batch), diagonal.rows)
+    looked = count(doubtful.astype(jnp.int32), oracle.samples(batch))
+    return Prepared(diagonal.m, one, rows, add_counts(diagonal.hvp, looked))
 
 
 class Exact(Implicit):
@@ -90,7 +156,7 @@ class Exact(Implicit):
     """
 
     def solve(
-        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, weight: PyTree, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, prepared: Prepared, key: jax.Array | None
     ) -> LinearSolution:
         batch = problem.g_batch(key, x, y, Site.hessian)
         hessian = linear.dense(oracle.hessian_g(problem, x, y, batch), y)
@@ -104,7 +170,7 @@ class Exact(Implicit):
         sigma = jax.lax.stop_gradient(jnp.where(sigma > 0, sigma, 1.0))
         right = s * flat / sigma
         u = jnp.linalg.solve(scaled, right)
-        w = tree.ravel(weight)[0] / s
+        w = tree.ravel(prepared.weight)[0] / s
         gap = s * (hessian @ (s * u)) - right
         residual = jnp.maximum(_relative(gap, right), _relative(w * gap, w * right))
         accurate = residual <= jnp.sqrt(limits.eps)
@@ -143,8 +209,12 @@ class CG(Implicit):
         checks.whole_number("max_steps", self.max_steps, low=1)
         checks.instance("preconditioner", self.preconditioner, "Auto(), Jacobi(), Power() or Identity()")
 
+    def prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> Prepared:
+        batch = problem.g_batch(key, x, y, Site.hessian)
+        return with_rows(self.preconditioner(problem, x, y, batch), problem, x, y, batch)
+
     def solve(
-        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, weight: PyTree, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, prepared: Prepared, key: jax.Array | None
     ) -> LinearSolution:
         if _noisy_hessian(problem, key):
             raise ValueError(
@@ -152,14 +222,13 @@ class CG(Implicit):
             )
         batch = problem.g_batch(key, x, y, Site.hessian)
         operator = oracle.hessian_g(problem, x, y, batch)
-        m, hvp = self.preconditioner(*jax.lax.stop_gradient((problem, x, y)), batch)
         rtol = jnp.maximum(self.rtol, 50 * jnp.finfo(tree.dtype(y)).eps)
-        result = linear.solve_spd(operator, b, m, rtol, self.max_steps, weight)
+        result = linear.solve_spd(operator, b, prepared.m, rtol, self.max_steps, prepared.weight)
         status = Status.where(result.residual <= rtol, Status.ok, Status.budget)
         status = Status.where(result.curvature == linear.FLAT, Status.ill_conditioned, status)
         status = Status.where(result.curvature == linear.NEGATIVE, Status.not_convex, status)
         status = Status.where(jnp.isfinite(result.residual), status, Status.not_finite)
-        calls = Calls(hvp=add_counts(hvp, count(result.steps, oracle.samples(batch))))
+        calls = Calls(hvp=count(result.steps, oracle.samples(batch)))
         return LinearSolution(result.value, result.residual, result.steps, calls, status)
 
 

@@ -9,13 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, linear, oracle, tree
+from unibio.core import checks, coordinates, linear, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, add_counts, count
 from unibio.core.status import Status
 from unibio.core.streams import Site
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import Implicit, LinearSolution
+from unibio.hypergradients.implicit import Implicit, LinearSolution, Prepared, with_rows
 from unibio.hypergradients.preconditioners import Power, Preconditioner
 
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
@@ -144,10 +144,10 @@ class Neumann(Implicit):
             checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")
 
     def solve(
-        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, weight: PyTree, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, prepared: Prepared, key: jax.Array | None
     ) -> LinearSolution:
-        key_terms, key_scale, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
-        m, c, preparation = self._prepare(problem, x, y, key_scale)
+        key_terms, _, key_form = (None, None, None) if key is None else jax.random.split(key, 3)
+        m, c = prepared.m, prepared.scale if self.scale is None else self.scale
         # The series is linear in b: of length one, its products with a tiny H do not underflow.
         b = tree.mul(m, b)
         b, b_norm = tree.direction(b)
@@ -162,7 +162,7 @@ class Neumann(Implicit):
         # In the norm of M⁻¹ the factor is symmetric: a last term longer than the first proves |1−sλ| > 1.
         growth = _ratio(last, b, jax.tree.map(jax.lax.rsqrt, m))
         # The last term is M∘(∇_y f − H v), up to one factor: seen through w/m it is w∘(∇_y f − H v).
-        residual = jnp.maximum(growth, _ratio(last, b, tree.divide(weight, m)))
+        residual = jnp.maximum(growth, _ratio(last, b, tree.divide(prepared.weight, m)))
         samples = oracle.samples(problem.g_batch(key_terms, x, y, Site.hessian))
         diverging = ~(growth <= 1)
         status = Status.where(diverging, Status.diverged, Status.ok)
@@ -170,22 +170,25 @@ class Neumann(Implicit):
         v = tree.scale(b_norm / c, total)
         if key is None:
             v = tree.or_nan(~diverging, v)
-        calls = Calls(hvp=add_counts(preparation, count(products, samples)))
+        calls = Calls(hvp=count(products, samples))
         residual = residual if self.form.ends_with_residual else jnp.full_like(residual, jnp.nan)
         return LinearSolution(v, residual, jnp.asarray(products, jnp.int32), calls, status)
 
-    def _prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, Any, jax.Array]:
-        """M, C and the samples shown to the Hessian for them, on one batch."""
-        problem, x, y = jax.lax.stop_gradient((problem, x, y))
-        batch = problem.g_batch(key, x, y, Site.scale)
-        m, hvp = self.preconditioner(problem, x, y, batch)
+    def prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> Prepared:
+        """M, C and the rows, on one batch. In the paper's coordinate D⁻¹ stands for the rows: where it vanishes the
+        coordinate does, and a product would be one more than the few of a short series."""
+        key_scale = None if key is None else jax.random.split(key, 3)[1]
+        batch = problem.g_batch(key_scale, x, y, Site.scale)
+        diagonal = self.preconditioner(problem, x, y, batch)
+        if key is not None and isinstance(self.preconditioner, Power):
+            diagonal = diagonal._replace(rows=coordinates.inverse_scaling(y, problem.p, problem.shift))
+        prepared = with_rows(diagonal, problem, x, y, batch)
         if self.scale is not None:
-            return m, self.scale, hvp
+            return prepared
         operator = oracle.hessian_g(problem, x, y, batch)
-        return (
-            m,
-            linear.largest_eigenvalue(operator, m, self.power_steps),
-            add_counts(hvp, count(self.power_steps, oracle.samples(batch))),
+        return prepared._replace(
+            scale=linear.largest_eigenvalue(operator, prepared.m, self.power_steps),
+            hvp=add_counts(prepared.hvp, count(self.power_steps, oracle.samples(batch))),
         )
 
 

@@ -1,9 +1,6 @@
-"""Positive diagonals M: every one gives the same v = H⁻¹∇_y f, some give it sooner.
+"""Positive diagonals M: every one gives the same v = H⁻¹∇_y f, some give it sooner."""
 
-Each is called as `m, hvp = preconditioner(problem, x, y, batch)`, hvp the number of samples it showed to the Hessian.
-"""
-
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -18,24 +15,33 @@ from unibio.core.tree import PyTree
 _ROUGH_ROWS = 2048
 
 
-class Preconditioner(Protocol):
-    """A positive diagonal for the Hessian on a batch, and the samples of Hessian-vector products it took."""
+class Diagonal(NamedTuple):
+    """What a preconditioner found: the positive diagonal `m`; `rows`, the size of each row of the Hessian if products
+    with it were made anyway (0 exactly where the row is 0), else None; `hvp`, the samples shown to the Hessian."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]: ...
+    m: PyTree
+    rows: PyTree | None
+    hvp: jax.Array
+
+
+class Preconditioner(Protocol):
+    """A positive diagonal for the Hessian on a batch."""
+
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal: ...
 
 
 class Identity(eqx.Module):
     """M = I: no preconditioner."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
-        return jax.tree.map(jnp.ones_like, y), jnp.int32(0)
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+        return Diagonal(jax.tree.map(jnp.ones_like, y), None, jnp.int32(0))
 
 
 class Power(eqx.Module):
     """M = D = 1/((p−1)|y−a0|^(p−2)), the paper's coordinate; best when c‖y‖_p^p dominates g."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
-        return coordinates.scaling(y, problem.p, problem.shift), jnp.int32(0)
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+        return Diagonal(coordinates.scaling(y, problem.p, problem.shift), None, jnp.int32(0))
 
 
 class Jacobi(eqx.Module):
@@ -54,18 +60,19 @@ class Jacobi(eqx.Module):
             if self.probes & (self.probes - 1):
                 raise ValueError(f"probes must be a power of two; got {self.probes}. Use 8 or 16.")
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
         tiny = jnp.finfo(tree.dtype(y)).tiny
         operator, samples = oracle.hessian_g(problem, x, y, batch), oracle.samples(batch)
         if self.probes is None:
             diagonal, hvp = linear.exact_diagonal(operator, y), count(tree.size(y), samples)
+            rows = diagonal
         else:
             part = rough_part(batch)
             rough = oracle.hessian_g(problem, x, y, part)
-            diagonal, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
+            diagonal, rows, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
             second = count(self.probes * refined.astype(jnp.int32), samples)
             hvp = add_counts(count(self.probes, oracle.samples(part)), second)
-        return jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), hvp
+        return Diagonal(jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), rows, hvp)
 
 
 class Auto(eqx.Module):
@@ -76,7 +83,7 @@ class Auto(eqx.Module):
     two over a few steps would choose wrongly: with D the error falls late, but then all at once.
     """
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, jax.Array]:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
         few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
         chosen: Preconditioner = Power() if few and problem.p is not None else Jacobi()
         return chosen(problem, x, y, batch)

@@ -44,17 +44,6 @@ class DifferentiableInZ(NamedTuple):
     grad_g: PyTree
 
 
-Place = Callable[[Problem, PyTree, PyTree, Any, Slope], RegularPoint]  # where to evaluate: one of the next two
-
-
-def given_point(problem: Problem, x: PyTree, y: PyTree, g_batch: Any, slope: Slope | None = None) -> RegularPoint:
-    """y as it is, with the coordinates named whose row of H vanishes: it is right if there are none."""
-    problem, x, y = jax.lax.stop_gradient((problem, x, y))
-    rows = row_probe(problem, x, y, g_batch)
-    calls = Calls(hvp=count(1, oracle.samples(g_batch)))
-    return RegularPoint(y, vanishing(rows), tree.zeros_like(y), rows, jnp.int32(0), calls)
-
-
 def vanishing(rows: PyTree) -> PyTree:
     """Which rows of H, seen by `row_probe`, have no digits, so that their coordinate of y should be moved."""
     safe = coordinates.safe(tree.dtype(rows))
@@ -62,37 +51,40 @@ def vanishing(rows: PyTree) -> PyTree:
 
 
 def regular_point(problem: Problem, x: PyTree, y: PyTree, g_batch: Any, slope: Slope | None = None) -> RegularPoint:
+    """y, or where a row of H vanishes there, the point that `moved_away` finds. Costs one product that looks for such
+    rows, and those of the search only if there are any."""
+    problem, x, y = jax.lax.stop_gradient((problem, x, y))
+    rows = row_probe(problem, x, y, g_batch)
+    point = unmoved(y, rows, count(1, oracle.samples(g_batch)))
+    some = tree.any_true(point.singular)
+    return tree.lazily(some, lambda: moved_away(problem, x, point, g_batch, slope), point)
+
+
+def unmoved(y: PyTree, rows: PyTree, hvp: jax.Array) -> RegularPoint:
+    """y as it is, with the coordinates named whose row of H vanishes; `hvp` is what it cost to look for them."""
+    return RegularPoint(y, vanishing(rows), tree.zeros_like(y), rows, jnp.int32(0), Calls(hvp=hvp))
+
+
+def moved_away(problem: Problem, x: PyTree, point: RegularPoint, g_batch: Any, slope: Slope | None) -> RegularPoint:
     """Moves the coordinates of y whose row of H vanishes as far as H needs to have digits, and no further.
 
-    H is positive semidefinite, so H_ii = 0 exactly when row i is 0, and one product with a fixed vector tells. A row
-    counts as vanishing below `coordinates.safe`. The distance is found by bisection of its exponent, coordinate by
-    coordinate, so that neither p nor the shift nor the unit of y need to be known; a coordinate whose row is 0
-    even far away is left alone. With `slope`, the function y ↦ ∇_y f, the distance is then increased until ∇_y f has
-    digits too, if that happens while the row of H grows by less than 2^70.
-
-    Costs one product, and twenty more with as many slopes only if a row vanishes.
+    H is positive semidefinite, so H_ii = 0 exactly when row i is 0. A row counts as vanishing below
+    `coordinates.safe`. The distance is found by bisection of its exponent, coordinate by coordinate, so that neither p
+    nor the shift nor the unit of y need to be known; a coordinate whose row is 0 even far away is left alone. With
+    `slope`, the function y ↦ ∇_y f, the distance is then increased until ∇_y f has digits too, if that happens while
+    the row of H grows by less than 2^70. It takes twenty products and as many slopes.
     """
-    problem, x, y = jax.lax.stop_gradient((problem, x, y))
-    safe = coordinates.safe(tree.dtype(y))
-    rows = row_probe(problem, x, y, g_batch)
-    tiny = vanishing(rows)
-    some = tree.any_true(tiny)
+    y, safe = point.y, coordinates.safe(tree.dtype(point.y))
 
-    def search() -> tuple[PyTree, PyTree, PyTree]:
-        def look(k: jax.Array, state: _Search) -> _Search:
-            point = move(problem, y, state.which, _distance(state.exponent(k)))
-            rows = row_probe(problem, x, point, g_batch)
-            return state.seen(k, rows, rows if slope is None else slope(point), safe)
+    def look(k: jax.Array, state: _Search) -> _Search:
+        there = move(problem, y, state.which, _distance(state.exponent(k)))
+        rows = row_probe(problem, x, there, g_batch)
+        return state.seen(k, rows, rows if slope is None else slope(there), safe)
 
-        end = jax.lax.fori_loop(0, _LOOKS, look, _begin(y, tiny, rows))
-        distance = jax.tree.map(lambda w, d: jnp.where(w, d, jnp.zeros_like(d)), end.which, _distance(end.high))
-        return end.which, distance, end.rows
-
-    none = jax.tree.map(jnp.zeros_like, tiny)
-    singular, distance, rows = tree.lazily(some, search, (none, tree.zeros_like(y), rows))
-    looks = _LOOKS * some.astype(jnp.int32)
-    calls = Calls(hvp=count(1 + looks, oracle.samples(g_batch)))
-    return RegularPoint(move(problem, y, singular, distance), singular, distance, rows, looks, calls)
+    end = jax.lax.fori_loop(0, _LOOKS, look, _begin(y, point.singular, point.rows))
+    distance = jax.tree.map(lambda w, d: jnp.where(w, d, jnp.zeros_like(d)), end.which, _distance(end.high))
+    calls = point.calls.plus(Calls(hvp=count(_LOOKS, oracle.samples(g_batch))))
+    return RegularPoint(move(problem, y, end.which, distance), end.which, distance, end.rows, jnp.int32(_LOOKS), calls)
 
 
 _FIRST, _SECOND = 9, 7  # halvings of the interval of exponents, in the search for H and in that for ∇_y f

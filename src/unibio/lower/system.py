@@ -34,7 +34,7 @@ def system(operator: linear.Operator, like: PyTree) -> System:
         def filled(v: PyTree) -> PyTree:
             return jax.tree.map(lambda e, h, a: jnp.where(e, a, h), empty, operator(v), v)
 
-        diagonal, refined = linear.estimate_diagonal(filled, like, PROBES, filled)
+        diagonal, _, refined = linear.estimate_diagonal(filled, like, PROBES, filled)
         inverse = jax.tree.map(lambda d: 1 / d, diagonal)
 
         def by_cg(b: PyTree, rtol: Any) -> tuple[PyTree, jax.Array]:

@@ -104,7 +104,7 @@ def _ridged(operator: linear.Operator, like: PyTree) -> tuple[linear.Operator, P
     """H + ridge, H's diagonal, and whether that has a negative entry."""
     size, eps = tree.size(like), jnp.finfo(tree.dtype(like)).eps
     ridge = 16 * eps * (size**0.5 if size <= DENSE else 1)
-    diagonal, negative = linear.rough_diagonal(operator, like, PROBES)
+    diagonal, _, negative = linear.rough_diagonal(operator, like, PROBES)
     return lambda v: tree.axpy(ridge, tree.mul(diagonal, v), operator(v)), diagonal, negative
 
 

@@ -12,7 +12,7 @@ from unibio.core import checks, coordinates, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import CG, judging_weight
+from unibio.hypergradients.implicit import CG
 from unibio.hypergradients.singular import regular_point
 from unibio.paper.theory.constants import Constants
 
@@ -80,7 +80,7 @@ def _certify(problem: Problem, x: PyTree, y: PyTree, method: CG, numbers: Any) -
     rounding = _ROUNDING * limits.eps * (l_g1 * tree.norm(x) + (L0 + L1 * slope) * tree.norm(y))
     residual = slope + rounding + limits.tiny
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
-    v = method.solve(problem, x, y, grad_y, judging_weight(point), None).v
+    v = method.solve(problem, x, y, grad_y, method.prepare(problem, x, y, None), None).v
     gap = tree.sub(grad_y, oracle.hvp_g(problem, x, y, v, g_batch))
     linear_residual = tree.norm(tree.mul(coordinates.scaling(y, problem.p, problem.shift), gap))
     value = tree.sub(grad_x, oracle.cross_g(problem, x, y, v, g_batch))
