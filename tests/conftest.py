@@ -5,14 +5,19 @@ import jax
 import pytest
 
 MAPS = Path("/proc/self/maps")
+# Nearly all of the time is compilation. XLA's older code generator for fused loops, and one LLVM module instead of 32,
+# take a quarter of its CPU time. XLA reads the variable when it compiles first; processes started by tests inherit it.
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 # The folder `as_users` runs in a process of its own, with JAX as it comes: see test_as_users.py.
 if "UNIBIO_TEST_AS_USERS" not in os.environ:
+    if QUICK not in os.environ.get("XLA_FLAGS", ""):  # a worker of pytest-xdist has inherited it
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
     # Accuracy is asserted in float64; tests of float32 ask for it by name. Promotion is never silent.
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
-    # Nearly all of the time is compilation; without XLA's expensive passes it takes half. Examples run with them.
+    # Without XLA's expensive passes compilation takes half. Programs that tests start run with them.
     jax.config.update("jax_disable_most_optimizations", True)
 
 

@@ -403,7 +403,8 @@ def test_calls_at_a_singular_point(monkeypatch):
 def test_sharded_equals_single():
     """x and the training data cut along the samples over two devices, in another process, against the run here."""
     tests = Path(__file__).parents[1]
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    devices = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"
+    flags = {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, str(tests / "common" / "sharded.py"), json.dumps(UNOPTIMISED)],
         env=os.environ

@@ -34,7 +34,8 @@ def launch(mode, folder):
     for process in range(2):
         which = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(process)}
         env = os.environ | {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_PLATFORMS": "cpu"} | which
-        env.pop("XLA_FLAGS", None)
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        env["XLA_FLAGS"] = " ".join(flag for flag in flags if "device_count" not in flag)
         log = (folder / f"{mode}{process}.log").open("w")
         command = [sys.executable, str(SCRIPT), mode, str(folder)]
         started.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
