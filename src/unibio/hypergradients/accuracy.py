@@ -33,7 +33,7 @@ from unibio.hypergradients.preconditioners import rough_part
 from unibio.hypergradients.singular import directions, ratio, regular_point, row_probe
 
 _RTOL = 0.03
-_MIN_STEPS = 6
+_MIN_STEPS = 4
 _CG_STEPS = 1000
 _PROBES = 8
 _POINTS = 18
