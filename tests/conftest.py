@@ -20,6 +20,19 @@ if "UNIBIO_TEST_AS_USERS" not in os.environ:
     # Without XLA's expensive passes compilation takes half. Programs that tests start run with them.
     jax.config.update("jax_disable_most_optimizations", True)
 
+# What waits for processes of its own starts first, so that no worker is alone with it in the end.
+FIRST = {
+    "test_what_users_run",
+    "test_two_processes",
+    "test_scripts",
+    "test_the_readme_example",
+    "test_sharded_equals_single",
+}
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.name.partition("[")[0] not in FIRST)
+
 
 @pytest.fixture(autouse=True)
 def _compilation_cache_off_again():

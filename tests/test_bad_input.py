@@ -196,3 +196,38 @@ def test_a_structure_that_changes_is_named():
     ub.hypergradient(problem, 1.0, {"a": ONE})
     with pytest.raises(ValueError, match=r"f\(x, y, batch\) failed on x.*y.*float64\[2\]"):
         ub.hypergradient(problem, 1.0, ONE)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, print), "method must be CG"),
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),
+        (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),
+        (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),
+        (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),
+        (lambda: ub.Problem(f, g, 4.0, f_batches=ub.Dataset), "f_batches must be a sampler"),
+        (lambda: ub.Dataset(np.ones(3), 1, replace="no"), "replace must be True or False"),
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0, shift=True), 0.5, 0.5), "shift must be one real"),
+        (
+            lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, key=jnp.zeros(5, jnp.uint32)),
+            "key must be one random key",
+        ),
+    ],
+)
+def test_wrong_kinds(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_hints():
+    with pytest.raises(ValueError, match="shift contains NaN"):
+        ub.hypergradient(ub.Problem(f, g, 4.0, shift=jnp.array([jnp.nan, 0.0])), 0.5, jnp.ones(2))
+    with pytest.raises(ValueError, match=r"A list is a tree of its entries: pass np\.asarray"):
+        ub.Dataset([[1.0, 2.0], [3.0, 4.0]], 2)
+    needs_data = ub.Problem(lambda x, y, b: jnp.mean(b.value) * y, g, 4.0)
+    with pytest.raises(
+        ValueError, match=r"f\(x, y, batch\) failed.*batch is None because the problem has no f_batches"
+    ):
+        ub.hypergradient(needs_data, 0.5, 0.5)

@@ -18,6 +18,7 @@ MODULES = [m.name for m in pkgutil.walk_packages(ub.__path__, "unibio.") if "cli
 
 
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.slow
 def test_docstrings(name):
     names = {"jax": jax, "jnp": jnp, **{n: getattr(ub, n) for n in ub.__all__}}
     result = doctest.testmod(importlib.import_module(name), extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)

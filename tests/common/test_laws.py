@@ -124,8 +124,8 @@ def eager(solver, problem, x, y, steps, key):
 def test_variables_may_be_nested_dictionaries(name):
     problem, x, y = quadratic_of(name)
     key = jax.random.key(3)
-    flat, flat_infos = eager(SETTINGS[name], problem, x, y, 5, key)
-    nested, nested_infos = eager(SETTINGS[name], nest(problem), nest_x(x), nest_y(y), 5, key)
+    flat, flat_infos = eager(SETTINGS[name], problem, x, y, 3, key)
+    nested, nested_infos = eager(SETTINGS[name], nest(problem), nest_x(x), nest_y(y), 3, key)
     for a, b in zip(flat, nested, strict=True):
         assert jax.tree.structure(b.x) == jax.tree.structure(nest_x(x))
         assert jax.tree.structure(b.y) == jax.tree.structure(nest_y(y))
@@ -257,17 +257,29 @@ def test_chunks_and_resuming_leave_no_trace(name):
     assert_same_run(solve(name, resume=solve(name, steps=20)), result)
 
 
+STREAM_STEPS = 20
+
+
 @every_solver
 def test_a_stream_leaves_no_trace_either(name):
-    """Batches that continue from step to step: a run in chunks of 7, one that is resumed, and two seeds side by side
-    are the same run, and not that of independent draws."""
-    setting, steps = regression(stream=True), 20
-    result = solve(name, steps, setting=setting)
-    assert np.all(result.y != solve(name, steps).y)
-    assert_same_run(solve(name, steps, chunk=3, resume=solve(name, 9, setting=setting), setting=setting), result)
+    """Batches that continue from step to step: a run in chunks of 7 and one that is resumed are the same run, and not
+    that of independent draws."""
+    setting = regression(stream=True)
+    result = solve(name, STREAM_STEPS, setting=setting)
+    assert np.all(result.y != solve(name, STREAM_STEPS).y)
+    part = solve(name, 9, setting=setting)
+    assert_same_run(solve(name, STREAM_STEPS, chunk=3, resume=part, setting=setting), result)
+
+
+@every_solver
+@pytest.mark.slow
+def test_streams_side_by_side_equal_one_at_a_time(name):
+    """Two seeds in one program; in the first tier this law is held for independent draws."""
+    setting = regression(stream=True)
+    result = solve(name, STREAM_STEPS, setting=setting)
 
     def one(problem, solver, x, y, key):
-        return ub.trajectory(problem, solver, x, y, steps, key)[0]
+        return ub.trajectory(problem, solver, x, y, STREAM_STEPS, key)[0]
 
     program = jax.jit(jax.vmap(one, (None, None, None, None, 0)), compiler_options=UNOPTIMISED)
     state = program(setting[0], SETTINGS[name], *setting[1:], jax.vmap(jax.random.key)(jnp.arange(KEY, KEY + 2)))

@@ -1,11 +1,14 @@
 """compare and tune: the same as single runs, tidy tables, files that come back."""
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import unibio as ub
 from unibio.comparison.tuning import STEP_SIZES
+from unibio.core.protocols import Info
 from unibio.solvers.step_sizes import replaced, step_size_fields
 
 LP = ub.problems.PROBLEMS["lp_regression"](n=40, d=4, batch_size=8)
@@ -159,3 +162,57 @@ def test_everything_diverged():
             grid={"step_size": [1e6]},
             measurements=5,
         )
+
+
+EXAMPLE3, SOBA = ub.problems.example3(4.0), ub.SOBA(0.1, 0.1)
+
+
+def test_a_budget_between_float_coincidences_ends():
+    solver = {"T": ub.TTSA(0.1, 0.1)}
+    contest = ub.compare(
+        EXAMPLE3, solver, 1.0, 1.0, seeds=[114, 115, 116], max_calls=700, measurements=30, metrics=norm_of_x
+    )
+    steps = contest.lane("T", 114)["step"]
+    assert np.all(np.diff(steps) > 0)
+
+
+class Idle(eqx.Module):
+    """Reports no calls."""
+
+    def init(self, problem, x, y, key):
+        return ub.solvers.stocbio.State(x, y), Info(jnp.zeros(()), ub.Calls())
+
+    step = lambda self, problem, state, key: (state, Info(jnp.zeros(()), ub.Calls()))
+
+
+def test_a_solver_without_calls_has_no_budget():
+    with pytest.raises(ValueError, match="Idle reports no calls"):
+        ub.compare(EXAMPLE3, {"idle": Idle()}, 1.0, 1.0, seeds=[0], max_calls=10, metrics=norm_of_x)
+
+
+def test_a_diverged_lane_is_worst_whatever_its_metric_says():
+    table = {"accuracy": np.asarray([[0.5, 0.5]]), "finite": np.asarray([[True, False]]), "calls": np.zeros((1, 2))}
+    assert ub.Final("accuracy", share=0.5)(table) == (np.inf,)
+
+
+def test_nothing_to_choose_from():
+    def hopeless(problem, state):
+        return {"q": state.x * jnp.nan}
+
+    with pytest.raises(ValueError, match=r"none of the 25 settings.*NaN everywhere"):
+        ub.tune(EXAMPLE3, SOBA, 1.0, 1.0, seeds=[0], steps=2, metrics=hopeless, criterion=ub.Final("q"))
+
+
+def test_a_boolean_metric_comes_back_from_disk(tmp_path):
+    def right(problem, state):
+        return {"right": state.x > 0}
+
+    contest = ub.compare(EXAMPLE3, {"a": SOBA}, 1.0, 1.0, seeds=[0], steps=2, metrics=right, measurements=1)
+    loaded = ub.Comparison.load(contest.save(tmp_path))
+    assert loaded.table["right"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("seeds", [[0, 0], [-1], [2**32], 3, [], [0.5]])
+def test_seeds_are_checked(seeds):
+    with pytest.raises(ValueError, match="seeds must"):
+        ub.compare(EXAMPLE3, {"a": SOBA}, 1.0, 1.0, seeds=seeds, steps=2)

@@ -114,3 +114,8 @@ def test_lazily_computes_only_on_demand():
     needed = jax.vmap(lambda n: tree.lazily(n, lambda: jnp.asarray(2.0), jnp.asarray(1.0)))
     np.testing.assert_array_equal(needed(jnp.array([True, False, True])), [2.0, 1.0, 2.0])
     np.testing.assert_array_equal(needed(jnp.array([False, False])), [1.0, 1.0])
+
+
+def test_cg_with_nan_in_the_right_hand_side():
+    result = linear.conjugate_gradients(lambda v: v, jnp.array([1.0, jnp.nan]), jnp.ones(2), 1e-8, 10)
+    assert np.isnan(result.residual)

@@ -116,3 +116,30 @@ def test_degenerate_coordinates_beside_regular_ones():
     assert float(info.error) < 1e-12
     jacobian = jax.jacfwd(lambda x: ub.argmin(problem)(x, y0)["a"] ** 3)(x)
     assert np.allclose(jacobian, np.eye(3), atol=1e-6)
+
+
+def test_argmin_passes_nan_on():
+    problem = ub.Problem(unused, lambda x, y, b: (y - x) ** 2, 2.0)
+    assert np.isnan(jax.grad(lambda x: ub.argmin(problem)(x, 0.5) * jnp.nan)(1.0))
+
+
+@pytest.mark.slow
+def test_the_reference_has_no_derivative_and_says_so():
+    problem = ub.Problem(unused, lambda x, y, b: y**2 / 2 - y * jnp.sqrt(x), 2.0)
+    for derivative in (jax.grad, jax.jacfwd):
+        with pytest.raises(TypeError, match=r"use unibio\.argmin"):
+            derivative(lambda x: ub.lower_solution(problem, x, 1.0))(1.0)
+    assert float(jax.grad(lambda x: ub.argmin(problem)(x, 1.0))(1.0)) == pytest.approx(0.5)
+    frozen = jax.grad(lambda x: x * ub.lower_solution(problem, jax.lax.stop_gradient(x), 1.0))(4.0)
+    assert float(frozen) == pytest.approx(2.0)
+
+
+def test_the_gradient_of_argmin_compiles_once():
+    problem = ub.problems.example1()
+    slope = jax.grad(lambda x: ub.argmin(problem)(x, 0.5))
+    slope(0.3)
+    compiled = []
+    listener = lambda name, _, **__: compiled.append(name) if "backend_compile" in name else None
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    slope(0.4)
+    assert not compiled

@@ -230,3 +230,38 @@ def test_stochastic_cg_uses_the_batches():
     assert not np.array_equal(one, other)
     assert int(info.calls.grad_f) == int(info.calls.cross) == 100
     assert np.count_nonzero(one) <= 100
+
+
+def quartic(x, y, batch):
+    return jnp.sum(y**4) / 4 - jnp.sum(y * jnp.sin(x))
+
+
+def cubic(x, y, batch):
+    return jnp.sum(y**3) + jnp.sum(x)
+
+
+@pytest.mark.slow
+def test_nan_is_never_called_ok():
+    with_nan = ub.Dataset(jnp.array([1.0, jnp.nan]), 2)
+    upper = ub.Problem(lambda x, y, b: jnp.mean((y - b.value) ** 2) + x, quartic, 4.0, f_batches=with_nan)
+    lower = ub.Problem(cubic, lambda x, y, b: jnp.mean((y - b.value) ** 4) - y * jnp.sin(x), 4.0, g_batches=with_nan)
+    huge = ub.Problem(lambda x, y, b: jnp.exp(y * 1e4) + x, quartic, 4.0)
+    for problem in (upper, lower, huge):
+        for method in (ub.CG(), ub.Exact(), ub.Neumann()):
+            value, info = ub.hypergradient(problem, 0.5, 0.78, method)
+            assert info.status == Status.not_finite, type(method).__name__
+            assert not np.isfinite(value)
+    value, info = jax.jit(lambda y: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, y))(jnp.nan)
+    assert info.status == Status.not_finite
+    assert np.isnan(value)
+
+
+@pytest.mark.slow
+def test_exact_sees_what_is_wrong():
+    x = jnp.array([0.5, 1.0])
+    y = jnp.cbrt(jnp.sin(x))
+    saddle = ub.Problem(cubic, lambda x, y, b: (y[0] ** 2 - y[1] ** 2) / 2 - jnp.sum(x * y), 2.0)
+    assert ub.hypergradient(saddle, x, y, ub.Exact())[1].status == Status.not_convex
+    near = jnp.array([[1.0, 1.0], [1.0, 1 + 1e-15]])
+    singular = ub.Problem(cubic, lambda x, y, b: jnp.dot(y, near @ y) / 2 - jnp.sum(x * y), 2.0)
+    assert ub.hypergradient(singular, x, y, ub.Exact())[1].status != Status.ok

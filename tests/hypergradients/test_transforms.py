@@ -208,3 +208,12 @@ def test_the_derivative_of_a_failure_is_nan():
     assert np.isnan(value)
     assert np.isnan(slope)
     assert np.isnan(jax.jvp(lambda x: ub.argmin(problem)(x, 0.5), (2.0,), (1.0,))[1])
+
+
+def test_one_program_for_whole_numbers_and_python_floats():
+    problem = ub.problems.example4(4.0)
+    ub.hypergradient(problem, 0.7, 0.7, ub.Neumann(scale=5.0))
+    size = _estimate._cache_size()
+    ub.hypergradient(problem, np.float64(0.7), jnp.asarray(0.7), ub.Neumann(scale=5))
+    ub.hypergradient(ub.problems.example4(4), 0.8, 0.7, ub.Neumann(scale=np.int64(5)))
+    assert _estimate._cache_size() == size

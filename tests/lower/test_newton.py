@@ -84,3 +84,36 @@ def test_many_problems_at_once():
     xs = jnp.linspace(-3, 3, 11)
     ys = jax.vmap(lambda x: ub.lower_solution(ub.problems.example3(6.0), x, 0.5))(xs)
     np.testing.assert_allclose(np.sign(ys) * np.abs(ys) ** 5, np.sin(xs), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("scale", [1e-15, 1e-8, 1.0, 1e8])
+@pytest.mark.slow
+def test_the_lower_level_in_any_unit(scale, dtype):
+    problem = ub.Problem(lambda x, y, b: y**3 + x, lambda x, y, b: jnp.asarray(scale, y.dtype) * (y - x) ** 2, 2.0)
+    y = ub.lower_solution(problem, jnp.asarray(2.0, dtype), jnp.asarray(0.0, dtype))
+    assert float(y) == pytest.approx(2.0, rel=1e-5 if dtype == jnp.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("y0", [0.0, 1e3])
+@pytest.mark.parametrize("d", [10, 50])
+@pytest.mark.slow
+def test_a_condition_number_of_1e8(d, y0):
+    rng = np.random.default_rng(0)
+    q, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    hessian = q * np.geomspace(1, 1e8, d) @ q.T
+    hessian = (hessian + hessian.T) / 2
+    problem = ub.problems.quadratic(hessian, np.eye(d), np.zeros(d))
+    x = rng.normal(size=d)
+    y = ub.lower_solution(problem, jnp.asarray(x), jnp.full(d, y0))
+    np.testing.assert_allclose(y, np.linalg.solve(hessian, x), atol=1e-7)
+
+
+@pytest.mark.slow
+def test_many_unknowns_use_cg():
+    rng = np.random.default_rng(0)
+    coupling = rng.normal(size=(150, 150)) / 12
+    problem = ub.problems.coupled_example3(4.0, coupling)
+    x = rng.normal(size=150)
+    y = ub.lower_solution(problem, jnp.asarray(x), jnp.ones(150))
+    np.testing.assert_allclose(np.asarray(y) ** 3, coupling @ np.sin(x), atol=1e-12)

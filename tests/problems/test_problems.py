@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,3 +53,15 @@ def test_quadratic():
     np.testing.assert_allclose(y, np.linalg.solve(hessian, coupling @ x), rtol=1e-10)
     expected = x / 10 + coupling.T @ np.linalg.solve(hessian, np.linalg.solve(hessian, coupling @ x) - target)
     np.testing.assert_allclose(ub.hypergradient(problem, jnp.asarray(x), y)[0], expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("p", [4, np.int64(4), jnp.int32(4)])
+@pytest.mark.slow
+def test_whole_numbers_are_numbers(p):
+    x = jnp.array([0.5, 1.0])
+    y = jnp.cbrt(jnp.sin(x))
+    for problem in (ub.problems.example4(p), ub.problems.example3(p), ub.problems.coupled_example3(p, np.eye(2))):
+        value, _ = ub.hypergradient(problem, x, y)
+        assert np.all(np.isfinite(value))
+    assert jax.grad(lambda y: ub.spow(y, 3))(2.0) == 12.0
+    assert jax.grad(lambda y: ub.abs_pow(y, 3))(-2.0) == -12.0

@@ -266,3 +266,105 @@ def test_trajectory_is_the_bare_run():
     result = run(steps=12)
     np.testing.assert_allclose(state.x, result.x, rtol=1e-13)
     np.testing.assert_allclose(log.direction_norm, result.history["direction_norm"], rtol=1e-12)
+
+
+EXAMPLE3, SOBA = ub.problems.example3(4.0), ub.SOBA(0.1, 0.1)
+
+
+def size(problem, state):
+    return {"size": state.x}
+
+
+def descend(solver=SOBA, problem=EXAMPLE3, steps=20, **options):
+    return ub.solve(problem, solver, 1.0, 1.0, steps=steps, key=KEY, **options)
+
+
+def test_resume_knows_what_was_measured_last():
+    part = descend(metrics=size)
+    rule = ub.Below("size", -100.0)
+    assert descend(steps=40, metrics=size, stop=rule, resume=part).status == "finished"
+
+
+def test_resume_with_other_metrics_keeps_both():
+    def other(problem, state):
+        return {"other": state.y}
+
+    part = descend(metrics=size, every=10)
+    both = descend(steps=40, metrics=[other], every=10, resume=part).metrics
+    assert np.isnan(both["other"][:3]).all()
+    assert np.isnan(both["size"][3:]).all()
+    assert np.isfinite(both["other"][3:]).all()
+
+
+def test_the_end_is_measured_also_when_a_rule_ends_it():
+    result = descend(steps=1000, metrics=size, every=50, stop=ub.MaxCalls(300))
+    assert result.metrics["step"].tolist() == [0, 50, 75]
+
+
+def test_a_trajectory_without_refreshes_has_a_gradient():
+    slope = jax.jit(jax.grad(lambda a: ub.trajectory(EXAMPLE3, ub.StocBiO(a, 0.1), 1.0, 1.0, 3, KEY)[0].x))(0.1)
+    h = 1e-5
+    ends = [float(ub.trajectory(EXAMPLE3, ub.StocBiO(0.1 + s, 0.1), 1.0, 1.0, 3, KEY)[0].x) for s in (-h, h)]
+    assert float(slope) == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-6)
+
+
+def test_a_huge_chunk_costs_nothing():
+    assert descend(steps=3, chunk=10**9).steps == 3
+
+
+def test_the_reason_of_a_bad_number_is_told():
+    def f(x, y, batch):
+        return jnp.where(x > 0.9, y, jnp.nan) * y
+
+    problem = ub.Problem(f, EXAMPLE3.g, 4.0)
+    result = descend(ub.UniBiO(0.05, lower=ub.SGD(5), hypergradient=ub.Neumann(terms=1, scale=1.0)), problem)
+    assert result.status == "diverged"
+    assert "NaN or infinity appeared" in result.message
+
+
+def test_notes_survive_a_resume():
+    solver = ub.UniBiO(1e-3, lower=ub.SGD(1), hypergradient=ub.Neumann(terms=5, scale=1e-3))
+    part = descend(solver, steps=3)
+    assert "3 of 3 steps, first in step 0: numbers grew without bound" in part.message
+    assert "4 of 4 steps, first in step 0: numbers grew without bound" in descend(solver, steps=4, resume=part).message
+
+
+def test_resume_is_checked():
+    part = descend(ub.AmIGO(0.1, 0.1), steps=2)
+    with pytest.raises(ValueError, match="another solver"):
+        descend(ub.StocBiO(0.1, 0.1), resume=part)
+    with pytest.raises(TypeError, match="resume must be a Result"):
+        descend(resume="part")
+
+
+BAD_METRICS = {
+    "shape": (lambda problem, state: {"v": jnp.ones(3)}, ValueError, r"'v' must be one number; got shape \(3,\)"),
+    "reserved": (lambda problem, state: {"step": state.x}, ValueError, "may not be called 'step'"),
+    "no dictionary": (lambda problem, state: state.x, TypeError, "must return a dictionary"),
+}
+
+
+@pytest.mark.parametrize(("metric", "error", "message"), BAD_METRICS.values(), ids=BAD_METRICS)
+def test_metrics_are_checked(metric, error, message):
+    with pytest.raises(error, match=message):
+        descend(metrics=metric, steps=1)
+
+
+def test_a_model_with_functions_among_its_leaves_is_explained():
+    class F(eqx.Module):
+        model: eqx.nn.MLP
+
+        def __call__(self, x, y, batch):
+            return jnp.sum(self.model(y))
+
+    mlp = eqx.nn.MLP(2, 1, 4, 1, key=KEY)
+    problem = ub.Problem(F(mlp), lambda x, y, batch: jnp.sum((y - x) ** 2), 2.0)
+    with pytest.raises(TypeError, match=r"problem\.f\.model.*no array.*equinox\.partition"):
+        ub.solve(problem, SOBA, jnp.ones(2), jnp.ones(2), steps=1, key=KEY)
+
+
+def test_bfloat16_is_not_saved_as_rubbish(tmp_path):
+    x = jnp.ones(2, jnp.bfloat16)
+    result = descend(steps=1)
+    with pytest.raises(ValueError, match="dtype bfloat16"):
+        ub.Result(x, x, result.status, "", 1, result.calls, 0.0, 0.0, {}, {}).save(tmp_path / "x.npz")

@@ -116,3 +116,37 @@ def test_vrbo_tells_how_large_a_checkpoint_can_be():
     solver = ub.VRBO(0.1, 0.1, checkpoint_batches=3)
     with pytest.raises(ValueError, match=r"needs 3 × 4 samples, but f_batches has 10\. Use checkpoint_batches=2"):
         ub.solve(problem, solver, jnp.zeros(10), jnp.zeros(3), steps=1, key=KEY)
+
+
+EXAMPLE3, SOBA = ub.problems.example3(4.0), ub.SOBA(0.1, 0.1)
+REFUSED = {
+    "step None": (lambda: ub.EpochSGD(step_size=None), TypeError, "step_size"),
+    "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),
+    "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),
+    "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),
+    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),
+    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),
+    "polyak": (
+        lambda: solve(ub.UniBiO(0.1, lower=ub.SGD(1), optimiser=optax.polyak_sgd()), steps=1),
+        ValueError,
+        "needs more than a gradient",
+    ),
+    "trajectory steps": (lambda: ub.trajectory(EXAMPLE3, SOBA, 1.0, 1.0, 0, KEY), ValueError, "steps must be ≥ 1"),
+    "trajectory key": (lambda: ub.trajectory(EXAMPLE3, SOBA, 1.0, 1.0, 2, None), ValueError, "needs key"),
+    "grid": (
+        lambda: ub.tune(EXAMPLE3, SOBA, 1.0, 1.0, seeds=[0], steps=1, grid={"step_size": 0.1}),
+        ValueError,
+        r"grid\['step_size'\] must be a list",
+    ),
+    "solve in jit": (
+        lambda: jax.jit(lambda x: ub.solve(EXAMPLE3, SOBA, x, x, steps=1, key=KEY))(1.0),
+        TypeError,
+        "inside jit or vmap use trajectory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -65,3 +65,21 @@ def test_the_memory_holds_what_it_says_after_1000_steps():
     batch = problem.g_batches.slot(int(changed[0]))
     fresh = oracle.grad_g(problem, result.x, result.y, batch)
     np.testing.assert_allclose(after.g.stored[0][changed[0]], fresh, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_vrbo_pays_for_a_checkpoint_under_noise():
+    noise, example3 = ub.Noise(grad_y_g=0.1, grad_x_f=0.1), ub.problems.example3(4.0)
+    problem = ub.Problem(example3.f, example3.g, 4.0, f_batches=noise, g_batches=noise)
+    few, many = (
+        ub.solve(
+            problem,
+            ub.VRBO(0.01, 0.01, period=2, terms=2, checkpoint_batches=batches),
+            1.0,
+            1.0,
+            steps=2,
+            key=jax.random.key(0),
+        ).calls
+        for batches in (1, 10)
+    )
+    assert (many.grad_f - few.grad_f, many.grad_g - few.grad_g, many.hvp - few.hvp) == (9, 9, 18)
