@@ -1,5 +1,6 @@
 """Code shown in the docs runs and does what the page says."""
 
+import re
 from pathlib import Path
 
 import jax
@@ -9,6 +10,18 @@ import pytest
 import unibio as ub
 
 DOCS = Path(__file__).parent.parent / "docs"
+PACKAGE = Path(ub.__file__).parent
+
+
+def test_the_tree_in_the_design_page_is_the_tree():
+    """Every file that it names exists, and none is missing but those of the folders that it describes as a whole."""
+    tree = (DOCS / "design.md").read_text(encoding="utf-8").split("```\nsrc/unibio/")[1].split("```")[0]
+    named = set(re.findall(r"\w+\.py", tree))
+    files = {path.relative_to(PACKAGE) for path in PACKAGE.glob("**/*.py") if not path.name.startswith("__")}
+    whole = (Path("solvers"), Path("paper/studies"), Path("paper/claims"))
+    assert named - {path.name for path in files} == set()
+    assert {path for path in files if path.name not in named and path.parent not in whole} == set()
+    assert {path.parts[0] for path in files} == set(re.findall(r"^[├└]── (\w+)/", tree, re.MULTILINE))
 
 
 @pytest.mark.slow
