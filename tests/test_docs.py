@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +29,7 @@ def test_the_tree_in_the_design_page_is_the_tree():
 def test_the_skeleton_of_a_solver_is_soba():
     text = (DOCS / "adding_a_solver.md").read_text()
     code = text.split("## A skeleton to copy")[1].split("```python\n")[1].split("```")[0]
-    names = {"__name__": "skeleton"}
+    names: dict[str, Any] = {"__name__": "skeleton"}
     exec(compile(code, "adding_a_solver.md", "exec"), names)
     problem, x, y = ub.problems.PROBLEMS["lp_regression"](n=20, d=3, batch_size=5)
     solvers = (names["Skeleton"](3.0, 0.01), ub.SOBA(3.0, 0.01, upper_decay=0.0, lower_decay=0.0))

@@ -20,7 +20,9 @@ def packages(requirements):
     """The distributions that a list of requirements names, those of `unibio[…]` included."""
     found = set()
     for requirement in requirements:
-        name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?.*", requirement).groups()
+        parts = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?.*", requirement)
+        assert parts, requirement
+        name, extras = parts.groups()
         if name == "unibio":
             found |= {package for extra in extras.split(",") for package in packages(EXTRAS[extra])}
         else:
