@@ -111,10 +111,10 @@ def test_whole_numbers_are_numbers(p):
 def test_one_program_for_whole_numbers_and_python_floats():
     problem = ub.Problem(cubic, quartic, 4.0)
     ub.hypergradient(problem, 0.7, 0.7, ub.Neumann(scale=5.0))
-    size = _estimate._cache_size()
+    size = _estimate._cache_size()  # type: ignore[attr-defined]  # JAX does not declare it
     ub.hypergradient(problem, np.float64(0.7), jnp.asarray(0.7), ub.Neumann(scale=5))
-    ub.hypergradient(ub.Problem(cubic, quartic, 4), 0.8, 0.7, ub.Neumann(scale=np.int64(5)))
-    assert _estimate._cache_size() == size
+    ub.hypergradient(ub.Problem(cubic, quartic, 4), 0.8, 0.7, ub.Neumann(scale=np.int64(5)))  # type: ignore[arg-type]
+    assert _estimate._cache_size() == size  # type: ignore[attr-defined]
 
 
 def test_counts_never_wrap():
@@ -129,14 +129,14 @@ def test_counts_never_wrap():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),
-        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, print), "method must be CG"),
-        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),
-        (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),
-        (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),
-        (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),
-        (lambda: ub.Problem(cubic, quartic, 4.0, f_batches=ub.Dataset), "f_batches must be a sampler"),
-        (lambda: ub.Dataset(np.ones(3), 1, replace="no"), "replace must be True or False"),
+        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),  # type: ignore[arg-type]
+        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, print), "method must be CG"),  # type: ignore[arg-type]
+        (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),  # type: ignore[arg-type]
+        (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),  # type: ignore[arg-type]
+        (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),  # type: ignore[arg-type]
+        (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),  # type: ignore[arg-type]
+        (lambda: ub.Problem(cubic, quartic, 4.0, f_batches=ub.Dataset), "f_batches must be a sampler"),  # type: ignore[arg-type]
+        (lambda: ub.Dataset(np.ones(3), 1, replace="no"), "replace must be True or False"),  # type: ignore[arg-type]
         (lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0, shift=True), 0.5, 0.5), "shift must be one real"),
         (
             lambda: ub.hypergradient(ub.Problem(cubic, quartic, 4.0), 0.5, 0.5, key=jnp.zeros(5, jnp.uint32)),
@@ -166,7 +166,11 @@ def test_the_gradient_of_argmin_compiles_once():
     slope = jax.grad(lambda x: ub.argmin(problem)(x, 0.5))
     slope(0.3)
     compiled = []
-    listener = lambda name, _, **__: compiled.append(name) if "backend_compile" in name else None
+
+    def listener(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if "backend_compile" in event:
+            compiled.append(event)
+
     jax.monitoring.register_event_duration_secs_listener(listener)
     slope(0.4)
     assert not compiled

@@ -152,21 +152,21 @@ def test_seeds_are_checked(seeds):
 
 
 REFUSED = {
-    "step None": (lambda: ub.EpochSGD(step_size=None), TypeError, "step_size"),
-    "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),
-    "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),
-    "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),
-    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),
-    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),
+    "step None": (lambda: ub.EpochSGD(step_size=None), TypeError, "step_size"),  # type: ignore[arg-type]
+    "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),  # type: ignore[arg-type]
+    "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),  # type: ignore[arg-type]
+    "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),  # type: ignore[arg-type]
+    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),  # type: ignore[arg-type]
+    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),  # type: ignore[arg-type]
     "polyak": (
         lambda: solve(ub.UniBiO(0.1, lower=ub.SGD(1), optimiser=optax.polyak_sgd()), steps=1),
         ValueError,
         "needs more than a gradient",
     ),
     "trajectory steps": (lambda: ub.trajectory(PROBLEM, SOBA, 1.0, 1.0, 0, KEY), ValueError, "steps must be ≥ 1"),
-    "trajectory key": (lambda: ub.trajectory(PROBLEM, SOBA, 1.0, 1.0, 2, None), ValueError, "needs key"),
+    "trajectory key": (lambda: ub.trajectory(PROBLEM, SOBA, 1.0, 1.0, 2, None), ValueError, "needs key"),  # type: ignore[arg-type]
     "grid": (
-        lambda: ub.tune(PROBLEM, SOBA, 1.0, 1.0, seeds=[0], steps=1, grid={"step_size": 0.1}),
+        lambda: ub.tune(PROBLEM, SOBA, 1.0, 1.0, seeds=[0], steps=1, grid={"step_size": 0.1}),  # type: ignore[dict-item]
         ValueError,
         r"grid\['step_size'\] must be a list",
     ),
