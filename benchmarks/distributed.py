@@ -70,7 +70,7 @@ def seconds(processes):
 
 
 def main(repeats):
-    times = {1: [], 2: []}
+    times: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeats):
         for processes, found in times.items():
             found.append(seconds(processes))

@@ -52,9 +52,12 @@ def regression(n: int, d: int, p: float, scaled: bool) -> tuple[Any, Any, jax.Ar
     for _ in range(2):
         features = rng.normal(size=(n, d)) * scale
         pairs.append((features, features @ w + 0.3 * rng.normal(size=n)))
-    problem = ub.problems.lp_regression(*pairs, p=p, c=1e-2)
+    problem = ub.problems.lp_regression(pairs[0], pairs[1], p=p, c=1e-2)
     weights = jnp.asarray(rng.normal(size=n))
     return pairs[0], pairs[1], weights, ub.lower_solution(problem, weights, jnp.zeros(d)), problem
+
+
+Pair = tuple[Any, Any]  # features and targets
 
 
 def lower(w: Any, weights: Any, features: Any, targets: Any, p: int) -> Any:
@@ -64,6 +67,10 @@ def lower(w: Any, weights: Any, features: Any, targets: Any, p: int) -> Any:
 
 def upper(w: Any, features: Any, targets: Any, p: int) -> Any:
     return jnp.mean(jnp.abs(features @ w - targets) ** p) / p
+
+
+def our_gradient(problem: ub.Problem, weights: Any, w_star: Any, tolerance: float) -> Callable[[], Any]:
+    return lambda: estimate(ub.CG(rtol=tolerance), problem, weights, w_star)[0]
 
 
 def jaxopt_gradient(solve: str, tolerance: float, data: Any, p: int) -> Callable[[], Any]:
@@ -77,7 +84,7 @@ def jaxopt_gradient(solve: str, tolerance: float, data: Any, p: int) -> Callable
         return start
 
     @jax.jit
-    def gradient(weights: Any, w_star: Any, train: Any, validation: Any) -> Any:
+    def gradient(weights: Any, w_star: Any, train: Pair, validation: Pair) -> Any:
         return jax.grad(lambda weights: upper(solver(w_star, weights, *train, p), *validation, p))(weights)
 
     args = jax.tree.map(jnp.asarray, (weights, w_star, train, validation))
@@ -116,7 +123,7 @@ def dense_gradient(data: Any, p: int) -> Callable[[], Any]:
     """X'WX built by hand, Cholesky: what a careful person would write for this one problem."""
 
     @jax.jit
-    def gradient(train: Any, validation: Any, weights: Any, w: Any) -> Any:
+    def gradient(train: Pair, validation: Pair, weights: Any, w: Any) -> Any:
         features, targets = train
         residuals = features @ w - targets
         n = targets.size
@@ -134,7 +141,7 @@ def hessian_gradient(data: Any, p: int) -> Callable[[], Any]:
     """`jax.hessian` and a dense solve: what works for any problem."""
 
     @jax.jit
-    def gradient(train: Any, validation: Any, weights: Any, w: Any) -> Any:
+    def gradient(train: Pair, validation: Pair, weights: Any, w: Any) -> Any:
         hessian = jax.hessian(lower)(w, weights, *train, p)
         v = jnp.linalg.solve(hessian, jax.grad(upper)(w, *validation, p))
         return jax.grad(lambda weights: -jax.jvp(lambda w: lower(w, weights, *train, p), (w,), (v,))[1])(weights)
@@ -143,7 +150,7 @@ def hessian_gradient(data: Any, p: int) -> Callable[[], Any]:
     return lambda: gradient(*args)
 
 
-def fastest(name: str, make: Callable[[float], Callable[[], Any]], truth: jax.Array) -> float:
+def fastest(name: str, make: Callable[[float], Callable[[], Any]], truth: np.ndarray) -> float:
     """Seconds at the loosest tolerance that is accurate enough; infinity, and the error, if none is."""
     error = np.inf
     for tolerance in TOLERANCES:
@@ -171,21 +178,17 @@ def peers(n: int, d: int) -> None:
         weights, w_star = data[2], data[3]
         ours = fastest(
             "unibio CG",
-            lambda tol, problem=problem, weights=weights, w=w_star: (
-                lambda: estimate(ub.CG(rtol=tol), problem, weights, w)[0]
-            ),
+            partial(our_gradient, problem, weights, w_star),
             truth,
         )
         _, info = estimate(ub.CG(rtol=WANTED), problem, weights, w_star)
         print(f"    {int(info.iterations)} iterations, {int(info.calls.hvp) // n} products with the preconditioner's")
         others = [
-            fastest(f"jaxopt {solve}", lambda tol, solve=solve, data=data: jaxopt_gradient(solve, tol, data, 4), truth)
+            fastest(f"jaxopt {solve}", partial(jaxopt_gradient, solve, data=data, p=4), truth)
             for solve in ("solve_cg", "solve_normal_cg")
         ]
         others += [
-            fastest(
-                f"TorchOpt {solve}", lambda tol, solve=solve, data=data: torchopt_gradient(solve, tol, data, 4), truth
-            )
+            fastest(f"TorchOpt {solve}", partial(torchopt_gradient, solve, data=data, p=4), truth)
             for solve in ("solve_cg", "solve_normal_cg")
         ]
         dense = seconds(dense_gradient(data, 4))
@@ -193,7 +196,7 @@ def peers(n: int, d: int) -> None:
         generic = seconds(hessian_gradient(data, 4))
         print(f"  {'dense, X^T W X by hand':<34} {dense:8.4f} s")
         print(f"  {'dense, jax.hessian':<34} {generic:8.4f} s")
-        print(f"  {'one gradient of g':<34} {seconds(lambda g=gradient, a=(problem, weights, w_star): g(*a)):8.4f} s")
+        print(f"  {'one gradient of g':<34} {seconds(partial(gradient, problem, weights, w_star)):8.4f} s")
         report("unibio / fastest peer", ours / min(others), 0.1 if scaled else 0.5)
         if scaled:
             report("unibio / dense, jax.hessian", ours / generic, 0.5)
@@ -291,19 +294,26 @@ def memory() -> None:
         used = []
         for n in sizes:
             shapes = jax.eval_shape(lambda n=n: (problem(n), jnp.ones(n), jnp.ones(500)))
-            used.append(jax.jit(call).lower(*shapes).compile().memory_analysis().temp_size_in_bytes / 1e6)
+            told = jax.jit(call).lower(*shapes).compile().memory_analysis()
+            assert told is not None, "this platform does not tell how much memory a program takes"
+            used.append(told.temp_size_in_bytes / 1e6)
         print(f"  {name:<8} " + "  ".join(f"{u:7.2f} MB" for u in used) + "   at n = 20,000, 80,000, 320,000")
         report(f"{name}: growth over 16 × the samples", used[-1] / used[0], 1.05)
 
 
 def main() -> None:
-    sections = {"peers": lambda: peers(args.n, args.d), "network": network, "scaling": scaling, "memory": memory}
-    sections["assessment"] = assessment
+    sections: dict[str, Callable[[], None]] = {
+        "peers": lambda: peers(args.n, args.d),
+        "network": network,
+        "scaling": scaling,
+        "memory": memory,
+        "assessment": assessment,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--d", type=int, default=500)
-    args = parser.parse_args()
+    args: argparse.Namespace = parser.parse_args()
     unknown = set(args.sections) - set(sections)
     if unknown:
         parser.error(f"unknown section {', '.join(sorted(unknown))}; choose from {', '.join(sections)}")

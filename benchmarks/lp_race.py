@@ -20,6 +20,7 @@ import numpy as np
 import optax
 
 import unibio as ub
+from unibio.solvers.step_sizes import replaced
 
 jax.config.update("jax_enable_x64", True)
 TUNING, SEEDS = [100, 101, 102, 103], range(8)
@@ -126,10 +127,10 @@ def main():
         )
         for goal in goals:
             scores = [goal(table) for table in tuned.tables]
-            best = min(range(len(scores)), key=lambda i, scores=scores: scores[i])
+            best = scores.index(min(scores))
             chosen = solver
             for field, value in tuned.settings[best].items():
-                chosen = ub.comparison.tuning.replaced(chosen, field, value)
+                chosen = replaced(chosen, field, value)
             contest = ub.compare(bilevel, {name: chosen}, x, y, seeds=SEEDS, max_calls=options.calls)
             contest.save(f"{options.out}/{goal.name}/{name.replace(' ', '_')}")
             report(goal, name, tuned.settings[best], contest)

@@ -9,6 +9,7 @@ time; in a loop that was compiled as a whole, as all solvers are, it is asked fo
 
 import argparse
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from unibio.paper.cleaning.nli_rnn import NLI
 
 def race(calls, rounds=15):
     """The shortest time of each call; they take turns, two calls at a time, so that a slow minute hits all of them."""
-    times = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
             call()
@@ -94,6 +95,7 @@ def main():
     y = model.init(jax.random.key(0), o.hidden)
     setting = ub.problems.hyper_cleaning(model, y, (tokens, labels), (tokens, labels), 3.0, batch_size=o.pairs)
     problem, x, y = ub.core.problem.prepare(*setting)
+    assert isinstance(problem.g_batches, ub.Dataset)
     batch = problem.g_batches.rows(0, o.pairs)
     v = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), y)
     calls = {
@@ -111,7 +113,7 @@ def main():
         began = time.perf_counter()
         jax.block_until_ready(call(problem, x, y, v))
         print(f"{name}: first call {time.perf_counter() - began:.1f} s", flush=True)
-        race_calls[name] = lambda call=call: jax.block_until_ready(call(problem, x, y, v))
+        race_calls[name] = partial(lambda call: jax.block_until_ready(call(problem, x, y, v)), call)
     took = race(race_calls | torch_calls(o))
     took["gradient in a loop"] /= STEPS
     for name, seconds in took.items():

@@ -6,6 +6,7 @@ then, without noise, beat UniBiO's constant normalised step; at p = 12 none of t
 """
 
 import sys
+from typing import Any
 
 import jax.numpy as jnp
 import matplotlib
@@ -17,7 +18,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 COLOURS = {"UniBiO": "#0072B2", "StocBiO": "#E69F00", "TTSA": "#009E73", "MA-SOBA": "#CC79A7"}
-SOLVERS = {
+SOLVERS: dict[str, Any] = {
     "UniBiO": ub.UniBiO(0.02, period=10, hypergradient=ub.Neumann(terms=10, scale=1.0)),
     "StocBiO": ub.StocBiO(0.5, 0.1, lower_steps=5, terms=10),
     "TTSA": ub.TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0),

@@ -54,7 +54,7 @@ def main(path: str = "suspects.png") -> None:
     print(f"ten most suspicious samples: {worst.tolist()} ({int(data.corrupted[worst].sum())} of them were corrupted)")
 
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-    bins = np.linspace(0, 1, 21)
+    bins = np.linspace(0, 1, 21).tolist()
     axes.hist(weights[~data.corrupted], bins, color="#0072B2", alpha=0.7, label="sound samples")
     axes.hist(weights[data.corrupted], bins, color="#D55E00", alpha=0.7, label="corrupted samples")
     axes.set(xlabel="learnt weight", ylabel="samples", title="Who can be trusted")

@@ -29,7 +29,6 @@ def g(x, y, batch):
 def main(path: str = "twenty_lines.png") -> None:
     problem = ub.Problem(f, g, p=4.0)
     solver = ub.UniBiO(step_size=0.05, hypergradient=ub.CG())
-    xs = []
     result = ub.solve(
         problem,
         solver,

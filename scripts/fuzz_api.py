@@ -95,7 +95,7 @@ def documented(error: Exception, filename: str) -> bool:
 def make_structures(rng: Any, count: int) -> list[Any]:
     """`count` of them: every solver on every kind of problem, a few of the other functions, and those without any."""
     kinds, solvers = list(draws.PROBLEMS), list(ub.SOLVERS)
-    others = [Points(kinds[i % len(kinds)], call) for i, call in enumerate(CALLS)]
+    others: list[Any] = [Points(kinds[i % len(kinds)], call) for i, call in enumerate(CALLS)]
     others += [
         Compared("SOBA", "example3", False),
         Compared("UniBiO", "quadratic", False),

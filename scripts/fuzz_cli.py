@@ -128,7 +128,8 @@ def in_this_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, st
     os.environ["HOME"], tempfile.tempdir = str(folder / "home"), str(folder / "tmp")
     os.chdir(folder / "cwd")
     before, sys.argv = sys.argv, ["unibio", *argv]
-    code, crash = 0, ""
+    code: int | str = 0
+    crash = ""
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main()

@@ -127,20 +127,22 @@ PROBLEMS = {
 
 def solver(rng: Any, name: str) -> Any:
     """The solver of that name; UniBiO and BO-REP with one of the lower solvers, UniBiO with one of the methods."""
-    lowers = [
+    lowers: list[Any] = [
         ub.EpochSGD(steps=8, first_epoch=2.0),
         ub.SGD(3, 0.1),
         ub.Optax(optax.adam(0.1), 3),
         ub.EpochSGD(7, tau=2.0),
     ]
+    methods: list[Any]
     methods = [ub.Neumann(3), ub.Neumann(3, 1.0, form=ub.Randomised()), ub.Neumann(2, form=ub.Independent()), ub.CG(),
                ub.CG(max_steps=2, preconditioner=ub.Jacobi()), ub.Exact(), ub.Unrolled(3, 0.1)]  # fmt: skip
     lower, method = lowers[int(rng.integers(4))], methods[int(rng.integers(7))]
     if name == "UniBiO":
         project = [None, None, ub.Box(-2.0, 2.0)][int(rng.integers(3))]
         return ub.UniBiO(0.1, lower=lower, hypergradient=method, project=project, period=int(rng.integers(1, 3)))
-    more = {"BO-REP": {"refinement": lower}, "StocBiO": {"terms": 2}, "VRBO": {"period": 2, "terms": 2}}.get(name, {})
-    return ub.SOLVERS[name](0.1, 0.1, **more)
+    more: dict[str, dict[str, Any]]
+    more = {"BO-REP": {"refinement": lower}, "StocBiO": {"terms": 2}, "VRBO": {"period": 2, "terms": 2}}
+    return ub.SOLVERS[name](0.1, 0.1, **more.get(name, {}))
 
 
 def other_numbers(rng: Any, notes: dict[str, Any], module: Any, path: str = "") -> Any:
@@ -234,7 +236,9 @@ def _dataset(rng: Any, notes: dict[str, Any]) -> None:
     replace = pick(rng, notes, "replace", [True, False, None], [1, "yes"])
     made = ub.Dataset(data, batch, replace, chunk, pick(rng, notes, "stream", [True, False], [None, 1, "yes"]))
     drawn = made.draw(jax.random.key(0), 4)
-    assert drawn is None if batch is None else drawn.shape == (4, batch), "another number of samples"
+    assert (None if drawn is None else drawn.shape) == (None if batch is None else (4, batch)), (
+        "another number of samples"
+    )
 
 
 def _labels(rng: Any, notes: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def hunt(families: Iterable[str], dtype: str, seeds: Iterable[int], per_family: 
 
     `judge` tells what a record means.
     """
-    if dtype == "float64" and not jax.config.jax_enable_x64:
+    if dtype == "float64" and not jax.config.read("jax_enable_x64"):
         raise ValueError("float64 needs jax.config.update('jax_enable_x64', True) at the start")
     seeds, records = list(seeds), []
     for family in families:

@@ -261,11 +261,11 @@ def on_data(rng: Any, dtype: str) -> Case:
     count = int(d * rng.choice([0.7, 2])) + 10
     features = rng.normal(size=(count, d)) / np.sqrt(d)
     targets = features @ rng.normal(size=d) + 0.5 * rng.normal(size=count)
-    arrays = (features, targets, np.full(count, p), np.full(count, log_uniform(rng, 1e-3, 1)))
-    arrays = tuple(np.asarray(a, dtype) for a in arrays)
+    numbers = (features, targets, np.full(count, p), np.full(count, log_uniform(rng, 1e-3, 1)))
+    arrays = tuple(np.asarray(a, dtype) for a in numbers)
     exact = [a.astype(Long) for a in arrays]
     u, hessian = newton(_lp_derivatives(exact[0], exact[1], exact[2][0], exact[3][0]), np.zeros(d, Long) + Long(1e-3))
-    allowed = UNITS * np.finfo(dtype).eps * _condition(hessian) * float(norm(u))
+    allowed = UNITS * float(np.finfo(dtype).eps) * _condition(hessian) * float(norm(u))
     data, none = ub.Dataset(arrays, 1, chunk_size=max(1, count // 3)), np.zeros(1, dtype)
     y0 = (rng.normal(size=d) * rng.integers(2)).astype(dtype)
     return Case(OnData(penalised_on_data), none, y0, lambda _: u, allowed, f"on data d={d} p={p:.3g}", data)
@@ -285,7 +285,7 @@ def regression(rng: Any, dtype: str, units: bool = False, far: float = 0.0) -> C
     x = (rng.normal(size=m) - (0 if lp else log_uniform(rng, 0.1, 9))).astype(dtype)
     derivatives, _, _ = (regression_parts if lp else logistic_parts)(n, x.astype(Long))
     u, hessian = newton(derivatives, w.astype(Long) if lp else np.zeros(d, Long))
-    allowed = UNITS * np.finfo(dtype).eps * _condition(hessian) * float(norm(u * n.uy))
+    allowed = UNITS * float(np.finfo(dtype).eps) * _condition(hessian) * float(norm(u * n.uy))
     y0 = (rng.normal(size=d) * (10**far if far else rng.integers(2)) * uy).astype(dtype)
     note = f"regression d={d} p={p:.3g}" if lp else f"logistic d={d}"
     return Case(Formula(regression_g if lp else logistic_g, own), x, y0, lambda _: u * n.uy, allowed, note)
@@ -309,7 +309,7 @@ def quadratic(rng: Any, dtype: str, condition: float, scales: float, far: float 
     # Rounding moves the solution by |H⁻¹|(|H||y| + |b|) units (Skeel); the scaling S drops out of all but the result.
     inverse = np.abs(np.linalg.inv(c.astype(float))) / s[:, None]
     units = inverse @ ((np.abs(c) @ np.abs(s * y)) + np.abs(n.b[:, 0] / long_s)).astype(float)
-    allowed = UNITS * np.finfo(dtype).eps * float(norm(units))
+    allowed = UNITS * float(np.finfo(dtype).eps) * float(norm(units))
     y0 = (rng.normal(size=d) * (10**far if far else rng.integers(2))).astype(dtype)
     note = f"quadratic d={d} condition={values[0] / values[-1]:.2g}"
     return Case(Formula(quadratic_g, own), np.ones(1, dtype), y0, lambda _: y, allowed, note)

@@ -134,7 +134,8 @@ def _data(rng: Any, dtype: str, kind: str, units: Any = None, d: int = 6, sample
     """ℓ_p regression with a weight σ(x) per sample, or logistic regression with a penalty exp(x) per feature."""
     regression = kind == "regression"
     m = samples if regression else d
-    w, features, features2 = rng.normal(size=d), *rng.normal(size=(2, samples, d))
+    w = rng.normal(size=d)
+    features, features2 = rng.normal(size=(2, samples, d))
     numbers: dict[str, Any] = {"sf": 1.0, "sg": 1.0, "uy": np.ones(d), "ux": np.ones(m)}
     numbers |= units(d, m) if units else {}
     if regression:
@@ -269,7 +270,9 @@ def flat(rng: Any, dtype: str, with_p: bool) -> Case:
         own, n = rounded(numbers, dtype)
         x = rng.normal(size=m).astype(dtype)
         y = np.linalg.lstsq(n.features.astype(float), (n.b @ x.astype(Long)).astype(float), rcond=1e-6)[0]
-        return Case(quadratic_f, squares_g, own, x, y.astype(dtype), 2.0, None, kind, np.linalg.norm(features, 2) ** 2)
+        return Case(
+            quadratic_f, squares_g, own, x, y.astype(dtype), 2.0, None, kind, float(np.linalg.norm(features, 2)) ** 2
+        )
     if kind == "linear coordinate":
         case, i = _quadratic(rng, dtype, 1, 100), rng.integers(10)
         if rng.integers(2):  # at this x the linear term is 0

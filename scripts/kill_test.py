@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def run(folder: Path, out: Path, steps: int) -> None:
     result = ub.solve(
         problem, solver, x, y, steps=steps, key=jax.random.key(0), checkpoint=keep, callbacks=begun, chunk=4
     )
-    columns = {name: values for name, values in result.history.items() if name != "seconds"}
+    columns: dict[str, Any] = {name: values for name, values in result.history.items() if name != "seconds"}
     temporary = out.with_suffix(".tmp.npz")
     np.savez(temporary, x=np.asarray(result.x), y=np.asarray(result.y), **columns)
     temporary.rename(out)

@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items):
 def _compilation_cache_off_again():
     """Commands that run in this process switch JAX's compilation cache on; writing to it has crashed later tests."""
     yield
-    if jax.config.jax_compilation_cache_dir:
+    if jax.config.values["jax_compilation_cache_dir"]:
         from jax.experimental.compilation_cache import compilation_cache
 
         jax.config.update("jax_compilation_cache_dir", None)

@@ -34,13 +34,13 @@ def test_p_must_be_a_number(p):
 
 def test_functions_must_be_functions():
     with pytest.raises(TypeError, match=r"g must be a function g\(x, y, batch\)"):
-        ub.Problem(f, 3.0, 2.0)
+        ub.Problem(f, 3.0, 2.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="f_batches must be a sampler such as Dataset"):
-        ub.Problem(f, g, 2.0, f_batches=np.ones(3))
+        ub.Problem(f, g, 2.0, f_batches=np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"problem must be a unibio\.Problem"):
-        ub.hypergradient(g, ONE, ONE)
+        ub.hypergradient(g, ONE, ONE)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="method must be CG"):
-        ub.hypergradient(GOOD, ONE, ONE, "cg")
+        ub.hypergradient(GOOD, ONE, ONE, "cg")  # type: ignore[arg-type]
 
 
 CALLS = {
@@ -118,7 +118,7 @@ def test_shift(shift, message):
         (lambda: ub.Neumann(scale=0.0), ValueError, "scale must be finite and > 0.*estimated"),
         (lambda: ub.Neumann(scale=-1.0), ValueError, "scale must be finite and > 0"),
         (lambda: ub.Neumann(terms=0), ValueError, "terms must be ≥ 1"),
-        (lambda: ub.Neumann(terms=2.0), TypeError, "terms must be an int"),
+        (lambda: ub.Neumann(terms=2.0), TypeError, "terms must be an int"),  # type: ignore[arg-type]
         (lambda: ub.CG(max_steps=0), ValueError, "max_steps must be ≥ 1"),
         (lambda: ub.CG(rtol=-1.0), ValueError, "rtol must be finite and ≥ 0"),
         (lambda: ub.Jacobi(probes=6), ValueError, "power of two"),
@@ -161,10 +161,10 @@ SAMPLES = np.ones((4, 2)), np.ones(4)
     [
         (lambda: ub.problems.quadratic(np.eye(2), "B", np.ones(2)), TypeError, "coupling must be an array of real"),
         (lambda: ub.problems.lp_regression(SAMPLES, SAMPLES, 4.0, c=float("nan")), ValueError, "c must be finite"),
-        (lambda: ub.problems.lp_regression(None, SAMPLES, 4.0), TypeError, r"train must be a pair \(inputs, labels\)"),
-        (lambda: ub.problems.hyper_cleaning(f, None, SAMPLES, SAMPLES), ValueError, "params has no leaves"),
+        (lambda: ub.problems.lp_regression(None, SAMPLES, 4.0), TypeError, r"train must be a pair \(inputs, labels\)"),  # type: ignore[arg-type]
+        (lambda: ub.problems.hyper_cleaning(f, None, SAMPLES, SAMPLES), ValueError, "params has no leaves"),  # type: ignore[arg-type]
         (
-            lambda: ub.problems.hyper_cleaning(f, ONE, SAMPLES, SAMPLES, batch_size=0),
+            lambda: ub.problems.hyper_cleaning(f, ONE, SAMPLES, SAMPLES, batch_size=0),  # type: ignore[arg-type]
             ValueError,
             "batch_size must be ≥ 1",
         ),
@@ -201,14 +201,14 @@ def test_a_structure_that_changes_is_named():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),
-        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, print), "method must be CG"),
-        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),
-        (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),
-        (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),
-        (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),
-        (lambda: ub.Problem(f, g, 4.0, f_batches=ub.Dataset), "f_batches must be a sampler"),
-        (lambda: ub.Dataset(np.ones(3), 1, replace="no"), "replace must be True or False"),
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),  # type: ignore[arg-type]
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, print), "method must be CG"),  # type: ignore[arg-type]
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),  # type: ignore[arg-type]
+        (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),  # type: ignore[arg-type]
+        (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),  # type: ignore[arg-type]
+        (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),  # type: ignore[arg-type]
+        (lambda: ub.Problem(f, g, 4.0, f_batches=ub.Dataset), "f_batches must be a sampler"),  # type: ignore[arg-type]
+        (lambda: ub.Dataset(np.ones(3), 1, replace="no"), "replace must be True or False"),  # type: ignore[arg-type]
         (lambda: ub.hypergradient(ub.Problem(f, g, 4.0, shift=True), 0.5, 0.5), "shift must be one real"),
         (
             lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, key=jnp.zeros(5, jnp.uint32)),

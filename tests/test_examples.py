@@ -10,6 +10,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+def found(pattern, text):
+    """The groups of a pattern that the text must contain."""
+    match = re.search(pattern, text)
+    assert match, text
+    return match.groups()
+
+
 def run(name, tmp_path, draws=True):
     figure = tmp_path / "figure.png"
     script = str(ROOT / "examples" / f"{name}.py")
@@ -30,13 +37,13 @@ def test_suspects(tmp_path):
     rows = [line.split() for line in out.splitlines() if re.match(r"\s+\d+ ", line)]
     first, last = [float(v) for v in rows[0]], [float(v) for v in rows[-1]]
     assert last[1] < first[1] / 2
-    assert float(re.search(r"AUROC ([\d.]+)", out)[1]) > 0.85
+    assert float(found(r"AUROC ([\d.]+)", out)[0]) > 0.85
 
 
 @pytest.mark.slow
 def test_twenty_lines(tmp_path):
     out = run("plot_twenty_lines", tmp_path)
-    assert abs(float(re.search(r"x = (-?[\d.]+)", out)[1]) + 1.571) < 0.1
+    assert abs(float(found(r"x = (-?[\d.]+)", out)[0]) + 1.571) < 0.1
 
 
 @pytest.mark.slow
@@ -52,7 +59,7 @@ def test_compare_algorithms(tmp_path):
 def test_many_processes(tmp_path):
     """On one process; it is given a folder for its checkpoints."""
     out = run("many_processes", tmp_path, draws=False)
-    wrong, right = (float(number) for number in re.search(r"labels ([\d.]+), of right ones ([\d.]+)", out).groups())
+    wrong, right = (float(number) for number in found(r"labels ([\d.]+), of right ones ([\d.]+)", out))
     assert wrong < right - 0.2
     assert (tmp_path / "figure.png" / "step-000000000200.state").is_dir()
 

@@ -1,6 +1,7 @@
 """Bilevel optimization beyond strong convexity."""
 
 import importlib
+from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from unibio import distributed, problems
@@ -44,6 +45,8 @@ from unibio.solvers import BOREP, F2SA, MASOBA, SABA, SOBA, SOLVERS, SUSTAIN, TT
 
 if TYPE_CHECKING:
     from unibio.paper import theory
+
+__version__ = _version("unibio")  # pyproject.toml states it; the installed distribution knows it
 
 __all__ = [
     "BOREP",
@@ -98,6 +101,7 @@ __all__ = [
     "Tuned",
     "UniBiO",
     "Unrolled",
+    "__version__",
     "abs_pow",
     "argmin",
     "compare",

@@ -3,6 +3,7 @@ program costs seconds; f and g are polynomials, because a power with a real expo
 
 import collections
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ SAMPLES, FEATURES, BATCH = 8, 2, 4
 _LOWER = ub.EpochSGD(steps=6, step_size=0.3, first_epoch=2, radius=0.5)
 
 # Decays of 0 keep a step constant, so that a run without noise converges at a linear rate.
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "UniBiO": ub.UniBiO(0.1, lower=_LOWER, hypergradient=ub.Neumann(terms=3, power_steps=3)),
     "StocBiO": ub.StocBiO(0.3, 0.5, lower_steps=2, terms=2),
     "TTSA": ub.TTSA(0.1, 0.5, terms=3, upper_decay=0.0, lower_decay=0.0),
@@ -34,7 +35,7 @@ SETTINGS = {
     "F2SA": ub.F2SA(0.1, 0.5, multiplier=2.0, lower_steps=2, upper_decay=0.0, lower_decay=0.0),
 }
 
-traces = collections.Counter()  # how often Python ran each function below
+traces: collections.Counter[str] = collections.Counter()  # how often Python ran each function below
 
 
 def upper(x, y, batch):
@@ -51,7 +52,7 @@ def lower(x, y, batch):
     return jnp.mean(jax.nn.sigmoid(x[batch.index]) * (features @ y - targets) ** 4) + jnp.sum(y**4) / 20
 
 
-def regression(samples=SAMPLES, dtype=None, place=lambda array: array, **drawing):
+def regression(samples=SAMPLES, dtype=None, place=lambda array: array, **drawing) -> tuple[Any, Any, Any]:
     """ℓ_4 regression with minibatches, and its start (x, y); `place` puts what has a row per sample on devices, and
     `drawing` says how batches are drawn."""
     train, clean, weights = lp_data(0, n=samples, m=samples, d=FEATURES, scale=0.5)
@@ -112,7 +113,7 @@ def stationary_point(target=TARGET):
 class Nested(eqx.Module):
     """A function of vectors as one of the nested dictionaries that `nest_x` and `nest_y` make."""
 
-    inner: object
+    inner: Any
 
     def __call__(self, x, y, batch):
         return self.inner(flatten(x), flatten(y), batch)

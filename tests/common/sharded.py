@@ -17,7 +17,7 @@ rows, everywhere = NamedSharding(mesh, PartitionSpec("samples")), NamedSharding(
 problem, x, y = regression(place=lambda array: jax.device_put(array, rows))
 y = jax.device_put(y, everywhere)
 run = jax.jit(ub.trajectory, static_argnames="steps", compiler_options=json.loads(sys.argv[1]))
-report = {"shards": [list(shard.data.shape) for shard in x.addressable_shards]}
+report: dict[str, object] = {"shards": [list(shard.data.shape) for shard in x.addressable_shards]}
 for name, solver in SETTINGS.items():
     state, log = run(problem, solver, x, y, steps=STEPS, key=jax.random.key(KEY))
     report[name] = {

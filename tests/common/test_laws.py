@@ -18,7 +18,7 @@ from common.settings import CHUNK, KEY, SETTINGS, STEPS, flatten, nest, nest_x, 
 from oracles import lp_data
 
 import unibio as ub
-from unibio.core import linear, oracle
+from unibio.core import linear, oracle, tree
 from unibio.core.problem import prepare
 from unibio.core.tree import cast
 
@@ -127,8 +127,8 @@ def test_variables_may_be_nested_dictionaries(name):
     flat, flat_infos = eager(SETTINGS[name], problem, x, y, 3, key)
     nested, nested_infos = eager(SETTINGS[name], nest(problem), nest_x(x), nest_y(y), 3, key)
     for a, b in zip(flat, nested, strict=True):
-        assert jax.tree.structure(b.x) == jax.tree.structure(nest_x(x))
-        assert jax.tree.structure(b.y) == jax.tree.structure(nest_y(y))
+        assert tree.same_structure(b.x, nest_x(x))
+        assert tree.same_structure(b.y, nest_y(y))
         np.testing.assert_allclose(flatten(b.x), a.x, rtol=1e-10)
         np.testing.assert_allclose(flatten(b.y), a.y, rtol=1e-10)
     for a, b in zip(flat_infos, nested_infos, strict=True):

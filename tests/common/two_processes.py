@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ SOLVERS = {
 }
 
 
-def regression():
+def regression() -> tuple[Any, Any, Any]:
     """ℓ_4 regression, all data on each process."""
     data = ub.problems.corrupted_regression(N, D)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, 0.01, BATCH)
@@ -47,7 +48,7 @@ def linear(y, inputs):
     return inputs @ y["w"] + y["b"][None]
 
 
-def cleaning(rows=slice(None), whole=lambda local: local):
+def cleaning(rows=slice(None), whole=lambda local: local) -> ub.problems.Setting:
     """Hyper-cleaning of a classifier from some of the rows, and what makes all of them of these."""
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(N, 4)), rng.integers(0, 3, size=N)
@@ -58,7 +59,8 @@ def cleaning(rows=slice(None), whole=lambda local: local):
 
 def solve(problem, solver, x, y, folder=None, **others):
     keep = None if folder is None else ub.Checkpoints(folder, every=EVERY, keep=2)
-    return ub.solve(problem, solver, x, y, **{"steps": STEPS, "key": jax.random.key(0), "checkpoint": keep} | others)
+    options: dict[str, Any] = {"steps": STEPS, "key": jax.random.key(0), "checkpoint": keep} | others
+    return ub.solve(problem, solver, x, y, **options)
 
 
 def columns(result):
@@ -79,7 +81,8 @@ def on_mesh():
 
 
 def trajectories(folder):
-    told, found = [], {}
+    told: list[Any] = []
+    found: dict[str, Any] = {}
     settings = on_mesh()
     for name, label in PAIRS:
         problem, x, y = settings[name]

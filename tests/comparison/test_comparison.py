@@ -1,5 +1,7 @@
 """compare and tune: the same as single runs, tidy tables, files that come back."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,12 +21,12 @@ def norm_of_x(problem, state):
     return {"size": jax.numpy.sum(state.x**2)}
 
 
-SOLVERS = {"SOBA": ub.SOBA(10.0, 0.01), "TTSA": ub.TTSA(10.0, 0.01, terms=4)}
+SOLVERS: dict[str, Any] = {"SOBA": ub.SOBA(10.0, 0.01), "TTSA": ub.TTSA(10.0, 0.01, terms=4)}
 
 
 @pytest.fixture(scope="module")
 def contest():
-    return ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+    return ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
 
 
 @pytest.mark.slow
@@ -64,7 +66,7 @@ def test_reach(contest):
 
 def test_files_come_back_and_repeat(contest, tmp_path):
     folder = contest.save(tmp_path / "a")
-    again = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+    again = ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
     again.save(tmp_path / "b")
     assert (folder / "comparison.csv").read_bytes() == (tmp_path / "b" / "comparison.csv").read_bytes()
     loaded = ub.Comparison.load(folder)
@@ -77,7 +79,9 @@ def test_files_come_back_and_repeat(contest, tmp_path):
 
 
 def test_a_budget_of_calls():
-    contest = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[0, 1], max_calls=2000, metrics=norm_of_x, measurements=5)
+    contest = ub.compare(
+        LP.problem, SOLVERS, LP.x, LP.y, seeds=[0, 1], max_calls=2000, metrics=norm_of_x, measurements=5
+    )
     for name in SOLVERS:
         calls = np.asarray([contest.lane(name, seed)["calls"] for seed in (0, 1)]).mean(axis=0)
         assert calls[-1] >= 2000
@@ -88,14 +92,14 @@ def test_a_budget_of_calls():
 @pytest.mark.slow
 def test_steps_by_name():
     steps = {"SOBA": 4, "TTSA": 6}
-    contest = ub.compare(*LP[:1], SOLVERS, *LP[1:], seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
+    contest = ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
     assert contest.lane("SOBA", 0)["step"].tolist() == [0, 2, 4]
     assert contest.lane("TTSA", 0)["step"].tolist() == [0, 3, 6]
 
 
 def test_more_measurements_than_steps_measures_every_step():
     solvers = {"SOBA": SOLVERS["SOBA"]}
-    contest = ub.compare(*LP[:1], solvers, *LP[1:], seeds=[3, 5], steps=3, metrics=norm_of_x, measurements=50)
+    contest = ub.compare(LP.problem, solvers, LP.x, LP.y, seeds=[3, 5], steps=3, metrics=norm_of_x, measurements=50)
     assert contest.lane("SOBA", 3)["step"].tolist() == [0, 1, 2, 3]
 
 
@@ -103,12 +107,21 @@ def test_more_measurements_than_steps_measures_every_step():
 def test_tune_finds_the_best_of_a_grid():
     """On the quadratic the upper step with the smallest gradient after 30 steps, found by separate runs."""
     grid = {"step_size": [0.01, 0.3, 1.0, 1e6], "lower_step_size": [0.4]}
-    tuned = ub.tune(*QUADRATIC[:1], ub.AmIGO(1.0, 1.0), *QUADRATIC[1:], seeds=[0], steps=30, grid=grid, measurements=5)
+    tuned = ub.tune(
+        QUADRATIC.problem, ub.AmIGO(1.0, 1.0), QUADRATIC.x, QUADRATIC.y, seeds=[0], steps=30, grid=grid, measurements=5
+    )
     ends = []
     for size in grid["step_size"][:3]:
         solver = ub.AmIGO(size, 0.4)
         result = ub.solve(
-            *QUADRATIC[:1], solver, *QUADRATIC[1:], steps=30, key=jax.random.key(0), metrics=ub.Truth(), every=30
+            QUADRATIC.problem,
+            solver,
+            QUADRATIC.x,
+            QUADRATIC.y,
+            steps=30,
+            key=jax.random.key(0),
+            metrics=ub.Truth(),
+            every=30,
         )
         ends.append(result.metrics["gradient_norm"][-1])
     np.testing.assert_allclose([score[0] for score in tuned.scores[:3]], ends, rtol=1e-6)
@@ -120,9 +133,12 @@ def test_tune_finds_the_best_of_a_grid():
 
 @pytest.mark.slow
 def test_tuning_in_turns_changes_nothing():
+    options: dict[str, Any]
     options = {"seeds": [0, 1], "steps": 10, "metrics": norm_of_x, "criterion": ub.Final("size"), "measurements": 2}
     grid = {"step_size": [0.1, 1.0, 10.0], "lower_step_size": [0.001, 0.01]}
-    results = [ub.tune(*LP[:1], ub.SOBA(1.0, 1.0), *LP[1:], grid=grid, lanes=lanes, **options) for lanes in (1, 8, 100)]
+    results = [
+        ub.tune(LP.problem, ub.SOBA(1.0, 1.0), LP.x, LP.y, grid=grid, lanes=lanes, **options) for lanes in (1, 8, 100)
+    ]
     for other in results[1:]:
         np.testing.assert_allclose(other.scores, results[0].scores, rtol=1e-10)
 
@@ -154,9 +170,10 @@ def test_criteria():
 def test_everything_diverged():
     with pytest.raises(ValueError, match=r"none of the 1 settings has a finite score.*smaller"):
         ub.tune(
-            *QUADRATIC[:1],
+            QUADRATIC.problem,
             ub.AmIGO(1.0, 1.0),
-            *QUADRATIC[1:],
+            QUADRATIC.x,
+            QUADRATIC.y,
             seeds=[0],
             steps=30,
             grid={"step_size": [1e6]},

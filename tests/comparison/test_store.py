@@ -1,5 +1,7 @@
 """Sweeps on disk: what is finished is not computed again, and nothing else is mistaken for it."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ from typer.testing import CliRunner
 import unibio as ub
 from unibio.cli.app import app
 from unibio.comparison import store
+from unibio.run import ensemble
 
 SETTING = ub.problems.PROBLEMS["quadratic"]()
-SOLVERS = {"SOBA": ub.SOBA(0.1, 0.1), "TTSA": ub.TTSA(0.1, 0.1, terms=2)}
+SOLVERS: dict[str, Any] = {"SOBA": ub.SOBA(0.1, 0.1), "TTSA": ub.TTSA(0.1, 0.1, terms=2)}
 
 
 def size(problem, state):
@@ -21,7 +24,7 @@ def size(problem, state):
 def counted(monkeypatch):
     """How often an ensemble was really run."""
     runs = []
-    real = store.run_ensemble
+    real = ensemble.run_ensemble
 
     def run(*args, **options):
         runs.append(options["title"])
@@ -32,7 +35,7 @@ def counted(monkeypatch):
 
 
 def compare(folder, solvers=SOLVERS, **changes):
-    options = {"seeds": [1, 2], "steps": 12, "measurements": 3, "metrics": size} | changes
+    options: dict[str, Any] = {"seeds": [1, 2], "steps": 12, "measurements": 3, "metrics": size} | changes
     return ub.compare(SETTING.problem, solvers, SETTING.x, SETTING.y, folder=folder, **options)
 
 
@@ -111,7 +114,7 @@ def test_a_grid_search_continues(tmp_path, counted):
 @pytest.mark.slow
 def test_the_command_line_resumes(tmp_path, monkeypatch, resume):
     titles = []
-    real = store.run_ensemble
+    real = ensemble.run_ensemble
 
     def run(*args, **options):
         titles.append(options["title"])

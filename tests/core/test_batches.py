@@ -92,4 +92,4 @@ def test_bad_data(make, message):
 
 def test_a_batch_size_that_is_no_int():
     with pytest.raises(TypeError, match="batch_size must be an int"):
-        Dataset(np.ones(3), 2.0)
+        Dataset(np.ones(3), 2.0)  # type: ignore[arg-type]

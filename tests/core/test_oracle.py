@@ -84,6 +84,7 @@ def test_the_cross_term_never_goes_back_to_y():
     features, targets = np.ones((30, 5)), np.ones(30)
     problem = ub.problems.lp_regression((features, targets), (features, targets), 4.0)
     x, y = jnp.zeros(30), jnp.ones(5)
+    assert isinstance(problem.g_batches, ub.Dataset)
     batch = problem.g_batches.rows(0, 30)
     jaxpr = jax.make_jaxpr(lambda x, y, v: oracle.cross_g(problem, x, y, v, batch))(x, y, y)
     shapes = [tuple(eqn.outvars[0].aval.shape) for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]

@@ -45,9 +45,9 @@ def launch(mode, folder):
         second_ended = time.monotonic()
         started[0].wait(timeout=60)
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        for running in started:
+            running.kill()
+            running.wait()
     logs = [(folder / f"{mode}{process}.log").read_text() for process in range(2)]
     return [(p.returncode, text) for p, text in zip(started, logs, strict=True)], time.monotonic() - second_ended
 
@@ -110,9 +110,9 @@ def test_what_does_not_fit_on_a_mesh_is_refused():
     """Two devices on paper: the refusals look at numbers only."""
     mesh = jax.sharding.AbstractMesh((2, 1), ("samples", "parameters"))
     with pytest.raises(ValueError, match="7 samples cannot be cut evenly over 2 devices: use 6 of them, or 1 device"):
-        distributed.rows_of_this_process(7, mesh)
+        distributed.rows_of_this_process(7, mesh)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="3 samples in a batch cannot be cut evenly over 2 devices: use 2 of them"):
-        Sharded(ub.Dataset(np.zeros(8), batch_size=3), mesh)
+        Sharded(ub.Dataset(np.zeros(8), batch_size=3), mesh)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="this process has to give the samples 0 to 7, 8 rows; got an array of shape"):
         distributed.from_local(np.zeros(7), 8, distributed.mesh())
     with pytest.raises(ValueError, match="parameters=2 does not divide the number of devices, 1"):

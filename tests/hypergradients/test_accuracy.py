@@ -1,6 +1,7 @@
 """What `HyperInfo` says about the quality of an estimate, against closed forms."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +136,7 @@ def looks(jumps, near, far):
     errors, changes = np.zeros(2 + 3 * len(jumps)), np.zeros(2 + 3 * len(jumps))
     errors[2::3], changes[3::3], changes[4::3] = jumps, near, far
     usable, sizes = jnp.ones(len(errors), bool), jnp.ones(len(errors))
-    return _Around(None, jnp.asarray(errors), jnp.asarray(changes), usable, sizes, None)
+    return _Around(None, jnp.asarray(errors), jnp.asarray(changes), usable, sizes, jnp.asarray(False))
 
 
 def test_the_rest_of_a_power_law():
@@ -176,7 +177,8 @@ def test_norms_neither_underflow_nor_overflow():
 @pytest.mark.slow
 def test_normalised_solvers_survive_a_huge_momentum():
     problem = ub.Problem(lambda x, y, b: 1e308 * jnp.sum(x) + jnp.sum(y), bowl(jnp.eye(4)), 2.0)
-    for solver in (ub.UniBiO(0.1, hypergradient=ub.CG()), ub.BOREP(0.1, 0.1)):
+    solvers: list[Any] = [ub.UniBiO(0.1, hypergradient=ub.CG()), ub.BOREP(0.1, 0.1)]
+    for solver in solvers:
         state, _ = solver.init(problem, jnp.zeros(4), jnp.zeros(4), jax.random.key(0))
         for step in range(3):
             state, _ = solver.step(problem, state, jax.random.key(step))

@@ -139,7 +139,11 @@ def test_the_gradient_of_argmin_compiles_once():
     slope = jax.grad(lambda x: ub.argmin(problem)(x, 0.5))
     slope(0.3)
     compiled = []
-    listener = lambda name, _, **__: compiled.append(name) if "backend_compile" in name else None
+
+    def listener(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if "backend_compile" in event:
+            compiled.append(event)
+
     jax.monitoring.register_event_duration_secs_listener(listener)
     slope(0.4)
     assert not compiled

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 from oracles import lp_data, lp_gradient, lp_lower, lp_phi, slope
 
 import unibio as ub
+from unibio.core import tree
 from unibio.core.status import Status
 
 C = 1e-2
@@ -89,7 +92,7 @@ def test_nested_dicts_and_a_shift():
         for method in (*methods, ub.Unrolled(4000, 0.02, in_z=True), ub.Neumann(400)):
             value, info = ub.hypergradient(problem, x, y, method)
             assert info.status == Status.ok
-            assert jax.tree.structure(value) == jax.tree.structure(x)
+            assert tree.same_structure(value, x)
             predicted = float(jax.flatten_util.ravel_pytree(value)[0] @ direction)
             assert predicted == pytest.approx(measured, rel=1e-6), type(method).__name__
 
@@ -128,7 +131,7 @@ def test_a_hessian_full_badly_scaled_and_partly_singular():
         return float(mixed_f(x, y, None))
 
     measured = slope(phi, np.asarray(x), direction, h=1e-3)
-    methods = {
+    methods: dict[str, Any] = {
         "Exact": ub.Exact(),
         "CG": ub.CG(),
         "Jacobi": ub.CG(preconditioner=ub.Jacobi(None)),
@@ -174,6 +177,7 @@ def test_which_preconditioner_is_best(sizes, p, best):
     problem, _, _, weights = regression(p, 1, **sizes)
     x = jnp.asarray(weights)
     w = ub.lower_solution(problem, x, jnp.zeros(50))
+    candidates: dict[str, Any]
     candidates = {"none": ub.Identity(), "Power": ub.Power(), "Jacobi": ub.Jacobi(None), "probes": ub.Jacobi()}
     steps = {}
     for name, preconditioner in {**candidates, "Auto": ub.Auto()}.items():

@@ -45,9 +45,13 @@ def test_the_hypergradient_is_differentiable(method):
     assert float(jax.grad(h)(0.0, 0.0)) == pytest.approx(0.0, abs=1e-9)
 
 
+def programs():
+    """How many programs of an estimate are compiled; JAX does not declare what tells it."""
+    return _estimate._cache_size()  # type: ignore[attr-defined]
+
+
 @jax.tree_util.Partial
 def counted(x, y, batch):
-    counted.traces = getattr(counted, "traces", 0) + 1
     return y**4 / 4 - y * jnp.sin(x)
 
 
@@ -57,16 +61,16 @@ def upper(x, y, batch):
 
 @pytest.mark.slow
 def test_other_numbers_do_not_recompile():
-    before = _estimate._cache_size()
+    after_first = None
     for p, rtol in ((4.0, 1e-8), (3.0, 1e-6), (4, 0.0), (jnp.float64(5.0), 1e-3)):
         ub.hypergradient(ub.Problem(upper, counted, p), 0.3, 0.7, ub.CG(rtol=rtol))
-        if before is not None:
-            after_first, before = _estimate._cache_size(), None
-    assert _estimate._cache_size() == after_first
+        after_first = after_first or programs()
+    assert after_first is not None
+    assert programs() == after_first
     ub.hypergradient(ub.Problem(upper, counted, 4.0), 0.3, 0.7, ub.Neumann(5, 1.0))
-    one_more = _estimate._cache_size()
+    one_more = programs()
     ub.hypergradient(ub.Problem(upper, counted, 4.0), 0.3, 0.7, ub.Neumann(5, 2.5))
-    assert _estimate._cache_size() == one_more == after_first + 1
+    assert programs() == one_more == after_first + 1
 
 
 @pytest.mark.slow
@@ -77,7 +81,7 @@ def test_data_are_arguments_not_constants():
         train, validation, weights = lp_data(seed, n=31, m=31)
         problem = ub.problems.lp_regression(train, validation, 4.0)
         ub.hypergradient(problem, jnp.asarray(weights), jnp.ones(8))
-        calls.append(_estimate._cache_size())
+        calls.append(programs())
     assert calls[0] == calls[1]
 
 
@@ -213,7 +217,7 @@ def test_the_derivative_of_a_failure_is_nan():
 def test_one_program_for_whole_numbers_and_python_floats():
     problem = ub.problems.example4(4.0)
     ub.hypergradient(problem, 0.7, 0.7, ub.Neumann(scale=5.0))
-    size = _estimate._cache_size()
+    size = _estimate._cache_size()  # type: ignore[attr-defined]
     ub.hypergradient(problem, np.float64(0.7), jnp.asarray(0.7), ub.Neumann(scale=5))
-    ub.hypergradient(ub.problems.example4(4), 0.8, 0.7, ub.Neumann(scale=np.int64(5)))
-    assert _estimate._cache_size() == size
+    ub.hypergradient(ub.problems.example4(4), 0.8, 0.7, ub.Neumann(scale=np.int64(5)))  # type: ignore[arg-type]
+    assert _estimate._cache_size() == size  # type: ignore[attr-defined]

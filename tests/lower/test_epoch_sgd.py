@@ -25,7 +25,8 @@ CUMULATIVE = {
 def epochs(steps, first, p, tau=None):
     """[T_1, T_2, …] by the rule: epoch k runs iff the real lengths up to it add up to at most T."""
     tau = 2 * (p - 1) / p if tau is None else tau
-    lengths, real_sum, k = [], 0.0, 0
+    lengths: list[int] = []
+    real_sum, k = 0.0, 0
     while True:
         real = first * 2 ** (tau * k)
         real_sum += real

@@ -6,7 +6,7 @@ from oracles import lp_data, lp_lower
 
 import unibio as ub
 from unibio.core import oracle, tree
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 from unibio.lower.verdict import sample_gradients
 
 

@@ -8,7 +8,7 @@ import pytest
 from lower_examples import WITHOUT, check_nan, check_refused, check_uneven_scales
 
 import unibio as ub
-from unibio.core.protocols import Status
+from unibio.core.status import Status
 
 DTYPES = ["float32", "float64"]
 SPREAD = np.asarray([-1e-3, 1e-3])  # what cancels in the gradient

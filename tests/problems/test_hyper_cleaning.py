@@ -1,12 +1,14 @@
 """Hyper-cleaning: the recurrent network's derivatives, and that the hypergradient predicts retraining."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import unibio as ub
-from unibio.core import oracle
+from unibio.core import oracle, tree
 from unibio.paper.cleaning.nli_rnn import NLI, recurrence
 
 RNG = np.random.default_rng(0)
@@ -27,7 +29,7 @@ SHAPES = (3, 2), (4, 3, 2), (2, 2)  # of start, a, w
 @pytest.mark.slow
 def test_recurrence_in_every_mode(begun):
     """Value, gradient, both modes over both, and a third derivative, against the loop written out."""
-    at, towards = ([jnp.asarray(RNG.normal(size=shape)) for shape in SHAPES] for _ in range(2))
+    at, towards = (list[Any](jnp.asarray(RNG.normal(size=shape)) for shape in SHAPES) for _ in range(2))
     c = jnp.asarray(RNG.normal(size=(4, 3, 2)))
     if not begun:
         at[0] = towards[0] = None
@@ -71,8 +73,13 @@ def test_many_recurrences_at_once(axes):
     assert_same(jax.jit(lambda: everything(recurrence))(), everything(plain_recurrence))
 
 
+def rows(batches, count):
+    assert isinstance(batches, ub.Dataset)
+    return batches.rows(0, count)
+
+
 def assert_same(ours, theirs):
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    assert tree.same_structure(ours, theirs)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12), ours, theirs)
 
 
@@ -161,7 +168,7 @@ def test_the_hypergradient_predicts_retraining():
 def test_weights():
     """Shared weights act on their group; a weight network sees the loss but passes no derivative through it."""
     data = jnp.asarray(RNG.normal(size=(6, 2))), jnp.asarray([0, 1, 0, 1, 0, 1])
-    groups = np.array([0, 0, 1, 1, 2, 2])
+    groups: Any = np.array([0, 0, 1, 1, 2, 2])  # `Shared` converts it, which type checkers cannot know
 
     def linear(w, inputs):
         return inputs @ w
@@ -171,7 +178,7 @@ def test_weights():
     shared = ub.problems.hyper_cleaning(
         linear, w, data, data, 3.0, 0.0, batch_size=6, weights=ub.problems.Shared(groups)
     )
-    batch = shared.problem.g_batches.rows(0, 6)
+    batch = rows(shared.problem.g_batches, 6)
     x = jnp.asarray([0.5, -1.0, 2.0])
     expected = np.mean(np.asarray(jax.nn.sigmoid(x))[groups] * np.asarray(losses))
     assert float(oracle.value_g(shared.problem, x, w, batch)) == pytest.approx(expected)
@@ -180,7 +187,7 @@ def test_weights():
 
     net = ub.problems.hyper_cleaning(linear, w, data, data, 3.0, 0.0, batch_size=6, weights=ub.problems.LossNetwork(4))
     x = jax.tree.map(lambda leaf: leaf + 0.3, net.x)
-    weights = net.problem.g.weights.weights(x, batch, losses)
+    weights = ub.problems.LossNetwork(4).weights(x, batch, losses)
     slope = jax.grad(lambda w: jnp.mean(weights * ub.problems.cross_entropy(data[0] @ w, data[1])))(w)
     np.testing.assert_allclose(oracle.grad_g(net.problem, x, w, batch), slope, rtol=1e-10)
 
@@ -205,7 +212,7 @@ def test_noise_rate():
     transition = (1 - r) * np.eye(3) + r / 2 * (1 - np.eye(3))
     seen = (p @ transition)[np.arange(30), labels]
     expected = -np.mean(np.log(seen)) + 1e-2 * np.sum(np.abs(np.asarray(w)) ** 3)
-    assert float(oracle.value_g(problem, x, w, problem.g_batches.rows(0, 30))) == pytest.approx(expected)
+    assert float(oracle.value_g(problem, x, w, rows(problem.g_batches, 30))) == pytest.approx(expected)
 
     solved = lambda x: ub.lower_solution(problem, x, jnp.zeros((2, 3)))
     phi = lambda x: float(oracle.value_f(problem, x, solved(x), problem.f_batches.whole()))
@@ -228,9 +235,9 @@ def test_lp_loss_and_regularised_weights():
     made = ub.problems.hyper_cleaning(
         linear, w, data, data, 4.0, 1e-2, batch_size=5, loss=ub.problems.LpLoss(4.0), rho=0.1
     )
-    value = oracle.value_g(made.problem, x, w, made.problem.g_batches.rows(0, 5))
+    value = oracle.value_g(made.problem, x, w, rows(made.problem.g_batches, 5))
     residuals = np.abs(np.asarray(data[0] @ w - data[1])) ** 4
     expected = np.mean(residuals / (1 + np.exp(-np.asarray(x)))) + 1e-2 * np.sum(np.abs(np.asarray(w)) ** 4)
     assert float(value) == pytest.approx(expected)
-    upper = oracle.value_f(made.problem, x, w, made.problem.f_batches.rows(0, 5))
+    upper = oracle.value_f(made.problem, x, w, rows(made.problem.f_batches, 5))
     assert float(upper) == pytest.approx(np.mean(residuals) + 0.1 * np.mean(np.asarray(x) ** 2))

@@ -15,7 +15,7 @@ import os
 import sys
 import types
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,14 +52,14 @@ def from_environment(c):
 
 
 def from_module(c):
-    module = types.ModuleType("settings_of_a_user")
+    module: Any = types.ModuleType("settings_of_a_user")
     module.FACTOR = c
     sys.modules["settings_of_a_user"] = module
     return lambda: sys.modules["settings_of_a_user"].FACTOR
 
 
 def from_executed_text(c):
-    space = {}
+    space: dict[str, Any] = {}
     exec(f"def value():\n    return {c!r}\n", space)
     return space["value"]
 
@@ -108,6 +108,9 @@ def from_inherited_method(c):
 
 def from_overridden_method(c):
     class Base:
+        def factor(self):
+            raise NotImplementedError
+
         def value(self):
             return self.factor()
 
@@ -121,6 +124,7 @@ def from_overridden_method(c):
 def from_slots(c):
     class Settings:
         __slots__ = ("factor",)
+        factor: float
 
     made = Settings()
     made.factor = c
@@ -204,7 +208,8 @@ def from_frozen_dataclass(c):
 
 
 def from_enum(c):
-    return lambda: enum.Enum("Settings", {"FACTOR": c}).FACTOR.value
+    make: Any = enum.Enum
+    return lambda: make("Settings", {"FACTOR": c}).FACTOR.value
 
 
 class Pair(NamedTuple):
@@ -222,7 +227,7 @@ def from_weak_reference(c):
         factor = c
 
     made = Settings()
-    seen = weakref.ref(made)
+    seen: Any = weakref.ref(made)
     return lambda made=made: seen().factor
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -55,10 +56,11 @@ def test_back_off_is_what_one_would_do_by_hand():
     assert result.status == "finished"
     halvings = result.history["halvings"]
     assert halvings[-1] == 2
-    by_hand = None
+    by_hand: ub.Result | None = None
     for count in np.unique(halvings):
         end = int(np.flatnonzero(halvings == count)[-1]) + 1
         by_hand = ub.solve(problem, scaled(solver, 0.5 ** int(count)), x, y, steps=end, key=KEY, resume=by_hand)
+    assert by_hand is not None
     np.testing.assert_array_equal(result.x, by_hand.x)
     np.testing.assert_array_equal(result.y, by_hand.y)
     assert np.linalg.norm(result.x) < 10
@@ -169,15 +171,16 @@ def test_back_off_of_a_warm_start():
 
 
 def test_every_step_size_is_halved_and_nothing_else():
-    solver = ub.UniBiO(0.5, lower=ub.EpochSGD(step_size=0.4, radius=3.0), warm_start=ub.SGD(5, 0.2))
+    lower = ub.EpochSGD(step_size=0.4, radius=3.0)
+    solver = ub.UniBiO(0.5, lower=lower, warm_start=ub.SGD(5, 0.2))
     half = scaled(solver, 0.25)
     assert (half.step_size, half.lower.step_size, half.warm_start.step_size) == (0.125, 0.1, 0.05)
-    assert (half.momentum, half.lower.radius) == (solver.momentum, solver.lower.radius)
+    assert (half.momentum, half.lower.radius) == (solver.momentum, lower.radius)
 
 
 def test_a_solver_without_step_sizes_cannot_back_off():
     class Still(Doubling):
-        step_size: None = None
+        step_size: None = None  # type: ignore[assignment]
         rate: float = 1.0
 
     with pytest.raises(ValueError, match="no field named"):
@@ -243,7 +246,7 @@ def test_a_lower_level_that_does_not_converge_is_told_and_can_end_the_run():
     early, late = np.median(values[1:16]), np.median(values[16:])
     assert f"the lower level is not converging: lower_residual was {values[0]:.3g} at first" in measured.message
     assert f"{early:.3g} (median) in the first half of the run and {late:.3g} in the second" in measured.message
-    options = {"steps": 30, "key": KEY, "metrics": ub.LowerResidual(), "every": 1}
+    options: dict[str, Any] = {"steps": 30, "key": KEY, "metrics": ub.LowerResidual(), "every": 1}
     rule = ub.Above("lower_residual", float(measured.metrics["lower_residual"].max()) / 4)
     ended = ub.solve(setting.problem, ub.SOBA(5.0, 1e-9), setting.x, start, stop=rule, **options)
     assert ended.status == "diverged"

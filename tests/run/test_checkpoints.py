@@ -386,12 +386,12 @@ def test_a_small_disk(tmp_path):
 
 def test_bad_arguments(tmp_path):
     with pytest.raises(TypeError, match="checkpoint must be Checkpoints"):
-        ub.solve(PROBLEM, SOLVER, 1.0, 1.0, steps=1, key=KEY, checkpoint=str(tmp_path))
+        ub.solve(PROBLEM, SOLVER, 1.0, 1.0, steps=1, key=KEY, checkpoint=str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every"):
         ub.Checkpoints(tmp_path, every=0)
     for folder in (3, None, "a\0b"):
         with pytest.raises(TypeError, match="must be a path"):
-            ub.Checkpoints(folder)
+            ub.Checkpoints(folder)  # type: ignore[arg-type]
     done = solve(steps=2)
     with pytest.raises(ValueError, match="either resume=… or checkpoint=…"):
         solve(tmp_path, resume=done)

@@ -1,7 +1,7 @@
 """The loop: what it records, when it stops, how it ends."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unibio as ub
+from unibio.core import tree
 from unibio.core.protocols import Info
 
 KEY = jax.random.key(3)
@@ -194,7 +195,7 @@ def test_resume_goes_on_as_if_nothing_had_happened():
 
 
 def test_callbacks_see_every_stretch():
-    rows = []
+    rows: list[dict[str, Any]] = []
     run(steps=20, chunk=6, callbacks=[rows.append])
     assert [row["step"] for row in rows] == [6, 12, 18, 20]
     assert rows[-1]["calls"] == 200
@@ -231,7 +232,7 @@ def test_save_and_load(tmp_path):
     result = dataclasses.replace(result, x=nested)
     path = result.save(tmp_path / "deep" / "run.npz")
     loaded = ub.Result.load(path)
-    assert jax.tree.structure(loaded.x) == jax.tree.structure(nested)
+    assert tree.same_structure(loaded.x, nested)
     assert jax.tree.all(jax.tree.map(np.array_equal, loaded.x, nested))
     assert (loaded.status, loaded.message, loaded.steps, loaded.calls) == (
         result.status,

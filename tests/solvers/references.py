@@ -198,7 +198,7 @@ def ma_soba(problem, x, y, start, samples, *, alpha, beta, gamma, theta):
 
 
 def sustain(problem, x, y, start, samples, *, alpha, beta, r, eta_f, eta_g, terms, step):
-    before = h_f = h_g = None
+    before, h_f, h_g = (x, y), None, None
     for k, s in enumerate(samples):
         new_f, new_g = randomised(problem, x, y, s, terms, step), problem.grad_g(x, y, s["lower"])
         if k == 0:
@@ -215,7 +215,8 @@ def sustain(problem, x, y, start, samples, *, alpha, beta, r, eta_f, eta_g, term
 
 def vrbo(problem, x, y, start, samples, *, alpha, beta, q, eta):
     def both(point, s):
-        return nested(problem, *point, s, eta), problem.grad_g(*point, s["lower"])
+        x, y = point
+        return nested(problem, x, y, s, eta), problem.grad_g(x, y, s["lower"])
 
     v = u = None
     for k, s in enumerate(samples):

@@ -1,5 +1,7 @@
 """Settings that cannot work are refused with the remedy, before anything is compiled."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -13,7 +15,8 @@ NOISY = ub.problems.PROBLEMS["example3"](variance=1.0)
 
 
 def solve(solver, setting=QUADRATIC, **options):
-    return ub.solve(setting.problem, solver, setting.x, setting.y, **({"steps": 2, "key": KEY} | options))
+    chosen: dict[str, Any] = {"steps": 2, "key": KEY} | options
+    return ub.solve(setting.problem, solver, setting.x, setting.y, **chosen)
 
 
 BAD = {
@@ -45,25 +48,36 @@ BAD = {
         ),
         r"states no p.*UniBiO\.without_p",
     ),
-    "seeds": (lambda: ub.compare(*QUADRATIC[:1], {}, *QUADRATIC[1:], seeds=[0], steps=1), "at least one solver"),
+    "seeds": (
+        lambda: ub.compare(QUADRATIC.problem, {}, QUADRATIC.x, QUADRATIC.y, seeds=[0], steps=1),
+        "at least one solver",
+    ),
     "how long": (
-        lambda: ub.compare(QUADRATIC.problem, {"a": ub.SOBA(0.1, 0.1)}, *QUADRATIC[1:], seeds=[0]),
+        lambda: ub.compare(QUADRATIC.problem, {"a": ub.SOBA(0.1, 0.1)}, QUADRATIC.x, QUADRATIC.y, seeds=[0]),
         r"either steps=… or max_calls=…",
     ),
     "unknown field": (
-        lambda: ub.tune(*QUADRATIC[:1], ub.SOBA(1, 1), *QUADRATIC[1:], seeds=[0], steps=1, grid={"lr": [0.1]}),
+        lambda: ub.tune(
+            QUADRATIC.problem, ub.SOBA(1, 1), QUADRATIC.x, QUADRATIC.y, seeds=[0], steps=1, grid={"lr": [0.1]}
+        ),
         r"SOBA has no number 'lr' to tune; it has step_size, lower_step_size",
     ),
     "static field": (
-        lambda: ub.tune(*QUADRATIC[:1], ub.StocBiO(1, 1), *QUADRATIC[1:], seeds=[0], steps=1, grid={"terms": [3]}),
+        lambda: ub.tune(
+            QUADRATIC.problem, ub.StocBiO(1, 1), QUADRATIC.x, QUADRATIC.y, seeds=[0], steps=1, grid={"terms": [3]}
+        ),
         r"StocBiO has no number 'terms' to tune",
     ),
     "unknown deeper field": (
-        lambda: ub.tune(*QUADRATIC[:1], ub.UniBiO(1), *QUADRATIC[1:], seeds=[0], steps=1, grid={"lower.lr": [1.0]}),
+        lambda: ub.tune(
+            QUADRATIC.problem, ub.UniBiO(1), QUADRATIC.x, QUADRATIC.y, seeds=[0], steps=1, grid={"lower.lr": [1.0]}
+        ),
         r"EpochSGD has no number 'lr'",
     ),
     "unknown solver in steps": (
-        lambda: ub.compare(QUADRATIC.problem, {"a": ub.SOBA(0.1, 0.1)}, *QUADRATIC[1:], seeds=[0], steps={"b": 1}),
+        lambda: ub.compare(
+            QUADRATIC.problem, {"a": ub.SOBA(0.1, 0.1)}, QUADRATIC.x, QUADRATIC.y, seeds=[0], steps={"b": 1}
+        ),
         r"steps must name every solver: \['a'\]; got \['b'\]",
     ),
 }
@@ -84,16 +98,16 @@ def test_step_sizes_must_be_positive(name, steps):
 
 WRONG_KIND = {
     "class": (lambda: solve(ub.SOBA), "solver must be an instance"),
-    "lower": (lambda: ub.UniBiO(0.1, lower=0.1), r"lower must be EpochSGD\(\)"),
-    "hypergradient": (lambda: ub.UniBiO(0.1, hypergradient=ub.CG), r"hypergradient must be Neumann\(\)"),
+    "lower": (lambda: ub.UniBiO(0.1, lower=0.1), r"lower must be EpochSGD\(\)"),  # type: ignore[arg-type]
+    "hypergradient": (lambda: ub.UniBiO(0.1, hypergradient=ub.CG), r"hypergradient must be Neumann\(\)"),  # type: ignore[arg-type]
     "optimiser": (lambda: ub.UniBiO(0.1, optimiser="adam"), r"optimiser must be an optax transformation"),
     "optax": (lambda: ub.Optax(optax.adam), r"optimiser must be an optax transformation"),
     "metric": (lambda: solve(ub.SOBA(0.1, 0.1), metrics=3), r"a metric must be a function"),
     "stop": (lambda: solve(ub.SOBA(0.1, 0.1), stop=ub.MaxCalls), r"stop must be Below"),
     "callback": (lambda: solve(ub.SOBA(0.1, 0.1), callbacks=["print"]), r"callbacks must be functions"),
     "key": (lambda: solve(ub.SOBA(0.1, 0.1), key=3), r"key must be one random key"),
-    "period": (lambda: ub.UniBiO(0.1, period=2.0), r"period must be an int"),
-    "no step": (lambda: ub.SOBA(None, 0.1), r"SOBA\(step_size=…\) must be one real number"),
+    "period": (lambda: ub.UniBiO(0.1, period=2.0), r"period must be an int"),  # type: ignore[arg-type]
+    "no step": (lambda: ub.SOBA(None, 0.1), r"SOBA\(step_size=…\) must be one real number"),  # type: ignore[arg-type]
 }
 
 
@@ -120,21 +134,21 @@ def test_vrbo_tells_how_large_a_checkpoint_can_be():
 
 EXAMPLE3, SOBA = ub.problems.example3(4.0), ub.SOBA(0.1, 0.1)
 REFUSED = {
-    "step None": (lambda: ub.EpochSGD(step_size=None), TypeError, "step_size"),
-    "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),
-    "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),
-    "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),
-    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),
-    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),
+    "step None": (lambda: ub.EpochSGD(step_size=None), TypeError, "step_size"),  # type: ignore[arg-type]
+    "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),  # type: ignore[arg-type]
+    "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),  # type: ignore[arg-type]
+    "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),  # type: ignore[arg-type]
+    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),  # type: ignore[arg-type]
+    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),  # type: ignore[arg-type]
     "polyak": (
         lambda: solve(ub.UniBiO(0.1, lower=ub.SGD(1), optimiser=optax.polyak_sgd()), steps=1),
         ValueError,
         "needs more than a gradient",
     ),
     "trajectory steps": (lambda: ub.trajectory(EXAMPLE3, SOBA, 1.0, 1.0, 0, KEY), ValueError, "steps must be ≥ 1"),
-    "trajectory key": (lambda: ub.trajectory(EXAMPLE3, SOBA, 1.0, 1.0, 2, None), ValueError, "needs key"),
+    "trajectory key": (lambda: ub.trajectory(EXAMPLE3, SOBA, 1.0, 1.0, 2, None), ValueError, "needs key"),  # type: ignore[arg-type]
     "grid": (
-        lambda: ub.tune(EXAMPLE3, SOBA, 1.0, 1.0, seeds=[0], steps=1, grid={"step_size": 0.1}),
+        lambda: ub.tune(EXAMPLE3, SOBA, 1.0, 1.0, seeds=[0], steps=1, grid={"step_size": 0.1}),  # type: ignore[dict-item]
         ValueError,
         r"grid\['step_size'\] must be a list",
     ),

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import references as ref
 from oracles import lp_data, lp_gradient, lp_hessian
+from solvers import references as ref
 
 import unibio as ub
 from unibio.core import tree
@@ -30,7 +30,7 @@ SLOTS = np.arange(N).reshape(-1, BATCH)
 class Coupled(eqx.Module):
     """f + κ·mean x_i(X_val w)_i; κ is a leaf, so that all κ share one program."""
 
-    f: eqx.Module
+    f: Callable[..., jax.Array]
     kappa: float
 
     def __call__(self, x, y, batch):
@@ -135,8 +135,8 @@ class Case(NamedTuple):
     """A solver, its reference, what a step draws, and how many batches its warm start draws."""
 
     solver: Any
-    reference: Callable
-    draws: Callable
+    reference: Callable[..., Any]
+    draws: Callable[..., Any]
     warm: int = 0
 
 

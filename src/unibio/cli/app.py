@@ -1,7 +1,10 @@
 """All commands."""
 
+from typing import Annotated
+
 import typer
 
+from unibio import __version__
 from unibio.cli.compare import compare
 from unibio.cli.data import data
 from unibio.cli.listing import listing
@@ -15,6 +18,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    """Prints the version and ends the command."""
+    if asked:
+        print(f"unibio {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
 app.command()(reproduce)
 app.command()(compare)
 app.command()(verify)

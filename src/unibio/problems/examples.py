@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from unibio.core.batches import Sampler
 from unibio.core.checks import as_real, real_array
@@ -69,7 +70,7 @@ def example4(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None
 
 
 def coupled_example3(
-    p: Any, coupling: jax.Array, f_batches: Sampler | None = None, g_batches: Sampler | None = None
+    p: Any, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
 ) -> Problem:
     """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x: every assumption holds and y does not drop out.
 

@@ -20,9 +20,9 @@ ROWS += [("contradiction", "He sits", "He stands"), ("maybe", "A", "B"), ("neutr
 
 def write(folder, layout, rows=ROWS):
     if layout == "jsonl":
-        lines = [{"gold_label": a, "sentence1": b, "sentence2": c} for a, b, c in rows]
-        lines[0] |= {"sentence1_binary_parse": "( ( A man ) ( runs . ) )"}
-        (folder / "snli_1.0_dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        records = [{"gold_label": a, "sentence1": b, "sentence2": c} for a, b, c in rows]
+        records[0] |= {"sentence1_binary_parse": "( ( A man ) ( runs . ) )"}
+        (folder / "snli_1.0_dev.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     elif layout == "three":
         for name, k in (("labels", 0), ("s1", 1), ("s2", 2)):
             (folder / f"{name}.dev").write_text("".join(row[k] + "\n" for row in rows))
@@ -161,7 +161,7 @@ def test_the_grammar_keeps_its_promises():
 @functools.cache
 def _phrases():
     """Phrase → (slot, group, value or None), the longest first."""
-    found = {}
+    found: dict[str, tuple[str, str, str | None]] = {}
     for slot, groups in toy_nli.SCENE.items():
         for group, values in groups.items():
             found[group] = (slot, group, None)
@@ -188,8 +188,19 @@ def judge(premise, hypothesis):
     return "entailment" if entailed else "neutral"
 
 
-class Server(http.server.SimpleHTTPRequestHandler):
-    """Serves one file, with ranges."""
+class Server(http.server.HTTPServer):
+    """Holds one file, and where the downloads of it began."""
+
+    def __init__(self, body):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.body = body
+        self.starts: list[int] = []
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves that file, with ranges."""
+
+    server: Server
 
     def do_GET(self):
         body = self.server.body
@@ -214,8 +225,7 @@ def served(tmp_path):
     with zipfile.ZipFile(source, "w") as archive:
         archive.writestr("d/one.txt", "one" * 1000)
         archive.writestr("../../escaped.txt", "no")
-    server = http.server.HTTPServer(("127.0.0.1", 0), Server)
-    server.body, server.starts = source.read_bytes(), []
+    server = Server(source.read_bytes())
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     digest = hashlib.sha256(server.body).hexdigest()

@@ -281,5 +281,7 @@ def test_schedules_against_epsilon():
     assert 10 ** at[4.0, "sharp"]["log10_T"] == pytest.approx(math.exp(exact.log_T))
     assert at[2.0, "paper"]["log10_total"] == pytest.approx(at[2.0, "sharp"]["log10_total"])
     lines = schedules.draw({"totals": rows}).axes[0].get_lines()
-    drawn = next(line for line in lines if len(line.get_xdata()) and line.get_label() == "p = 4")
-    assert list(drawn.get_ydata()) == [r["log10_total"] for r in rows if (r["p"], r["analysis"]) == (4.0, "sharp")]
+    drawn = next(line for line in lines if np.size(line.get_xdata()) and line.get_label() == "p = 4")
+    assert np.asarray(drawn.get_ydata()).tolist() == [
+        r["log10_total"] for r in rows if (r["p"], r["analysis"]) == (4.0, "sharp")
+    ]

@@ -24,10 +24,12 @@ def test_compiled_programs_are_kept_where_that_is_possible(tmp_path, monkeypatch
     (tmp_path / "file").touch()
     where = tmp_path if writable else tmp_path / "file"
     monkeypatch.setenv("XDG_CACHE_HOME", str(where))
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.values["jax_compilation_cache_dir"]
     try:
         jax.config.update("jax_compilation_cache_dir", None)
         set_up_jax()
-        assert jax.config.jax_compilation_cache_dir == (str(tmp_path / "unibio" / "jax") if writable else None)
+        assert jax.config.values["jax_compilation_cache_dir"] == (
+            str(tmp_path / "unibio" / "jax") if writable else None
+        )
     finally:
         jax.config.update("jax_compilation_cache_dir", before)

@@ -195,7 +195,7 @@ def test_a_small_study(monkeypatch):
     assert set(rows) == {("UniBiO", "tuned"), ("UniBiO", "paper"), ("UniBiO (practical)", "tuned"),
                          *((kind, "tuned") for kind in cleaning_race.TRAINING)}  # fmt: skip
     assert rows["UniBiO (practical)", "tuned"]["ahead"] == 0.0
-    ends = {}
+    ends: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for row in tables["curves"]:
         if row["method"] in ("both", "UniBiO (practical)"):
             ends.setdefault((row["method"], row["seed"]), []).append((row["tuning"], -row["epoch"], row["test"]))

@@ -4,7 +4,7 @@ import pytest
 
 from unibio.paper.framework.pieces import Piece, gather
 
-CALLS = []
+CALLS: list[int] = []
 
 
 def squares(count, power=2):
@@ -26,7 +26,7 @@ def pieces(power=2):
 
 
 def test_kept_and_found_again(tmp_path):
-    said = []
+    said: list[str] = []
     first = gather(pieces(), tmp_path, 1, said.append)
     assert first["up to 2"] == [{"n": 1, "value": 1.0}, {"n": 2, "value": 4.0}]
     assert said == ["up to 2 (1 of 2)", "up to 3 (2 of 2)"]

@@ -30,7 +30,8 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.found = [], []
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
         assert not self.open
 

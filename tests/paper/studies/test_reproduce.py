@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ COMMAND = [sys.executable, "-m", "unibio.cli"]
 
 
 def draw(tables):
-    made, (axis,) = plot.with_style(plot.panels)
+    with plot.style():
+        made, (axis,) = plot.panels()
     axis.plot([row["value"] for row in tables["numbers"]])
     axis.set_axis_off()  # text takes most of the time
     return made
@@ -42,7 +44,7 @@ def fakes(monkeypatch):
             numbers = [{"value": 0.1 * k, "seeds": options.seeds} for k in range(3)]
             return {"numbers": numbers, "seconds": [{"seconds": time.perf_counter()}]}
 
-        made = types.ModuleType(name)
+        made: Any = types.ModuleType(name)
         made.TITLE, made.PAPER, made.run, made.draw = f"Part {name}", "A claim.", run, draw
         made.summary, made.verdict = lambda tables: tables["numbers"], lambda tables: f"{name} is done."
         return made
@@ -56,7 +58,7 @@ def fakes(monkeypatch):
     return kit
 
 
-class Told(list):
+class Told(list[Event]):
     def __call__(self, event):
         self.append(event)
 
@@ -248,7 +250,7 @@ def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
 def test_workers_give_the_same_bytes(tmp_path):
     reproduce.reproduce(["schedules"], tmp_path / "here")
     (tmp_path / "there").mkdir()
-    told, errors = Told(), []
+    told, errors = Told(), list[Any]()
     reproduce._in_workers(tmp_path / "there", ["schedules"], Options(), 2, told, errors)
     assert errors == []
     assert set(told.of("started")) == set(told.of("finished")) == {"schedules"}

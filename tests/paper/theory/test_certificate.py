@@ -81,8 +81,8 @@ def test_rounding_is_certified_too(p):
 
 
 def test_float32_underflow_is_certified_too():
-    for p, y in ((20.0, 0.00807), (8.0, 0.0)):
-        x, y = jnp.zeros((), jnp.float32), jnp.asarray(y, jnp.float32)
+    for p, number in ((20.0, 0.00807), (8.0, 0.0)):
+        x, y = jnp.zeros((), jnp.float32), jnp.asarray(number, jnp.float32)
         found = theory.certificate(ub.problems.example3(p), x, y, theory.example3_constants(p))
         assert max(float(abs(y)), float(abs(found.y))) <= float(found.lower_error)
 

@@ -112,6 +112,8 @@ def test_a_small_one_becomes_a_solver():
     solver, steps = plan.as_solver(ub.UniBiO, max_total_calls=1e11)
     assert isinstance(solver, ub.UniBiO)
     assert steps == math.ceil(math.exp(plan.log_T))
+    assert isinstance(solver.hypergradient, ub.Neumann)
+    assert isinstance(solver.lower, ub.EpochSGD)
     assert solver.hypergradient.terms == plan.terms
     assert solver.lower.steps >= solver.lower.first_epoch
 
