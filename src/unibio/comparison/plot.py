@@ -11,7 +11,7 @@ from unibio.files.atomic import write_file
 from unibio.files.tables import Rows, column, distinct, select
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and in grey by their lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#8C510A", "#5E3C99")

@@ -15,8 +15,7 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
 from unibio.files.atomic import write_file
-
-Table = dict[str, np.ndarray]
+from unibio.files.store import Table as Table
 
 
 @dataclasses.dataclass(frozen=True)

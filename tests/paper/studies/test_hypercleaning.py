@@ -230,7 +230,7 @@ def test_the_best_step_sizes_are_those_with_the_highest_score_and_can_be_read_ba
     assert best["UniBiO"] == (2.0, 0.1)
     assert best["noisy"] == (0.003,)
     assert best["both"] == (0.001,)
-    tables.write(tmp_path, {"tuned": scores})
+    tables.write(tmp_path / "result.json", {}, {"tuned": scores})
     assert cleaning_pieces.read_best(tmp_path / "tuned.csv") == best
     good = (tmp_path / "tuned.csv").read_text()
     for change, message in (

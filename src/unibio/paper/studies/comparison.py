@@ -1,7 +1,7 @@
 """UniBiO, StocBiO, TTSA and MA-SOBA from (.001, .001) at the paper's step sizes (Figure 4)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,6 @@ from unibio.paper.framework.study import Options, bands, sine_gradient
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Comparison from a degenerate start (Figure 4)"
 PAPER = "From (.001, .001) StocBiO, TTSA and MA-SOBA fail for p = 4, 12, 20, and UniBiO converges."
@@ -58,12 +55,12 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each p."""
-    return plot.with_style(draw_orders, tables["curves"])
+    return draw_orders(tables["curves"])
 
 
-def draw_orders(rows: Rows, legend: int = 1) -> "Figure":
+def draw_orders(rows: Rows, legend: int = 1) -> "plot.Figure":
     """Curves by solver, one panel for each p, in the solvers' own colours."""
     made, axes = plot.panels(len(distinct(rows, "p")), width=3.2, height=2.8, sharey=True)
     for axis, p in zip(axes, distinct(rows, "p"), strict=True):
@@ -74,11 +71,6 @@ def draw_orders(rows: Rows, legend: int = 1) -> "Figure":
     axes[0].set(ylabel="‖∇Φ(x_t)‖")
     axes[-1].legend(ncols=legend, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Final norms."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

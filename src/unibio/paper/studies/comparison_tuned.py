@@ -1,7 +1,7 @@
 """Every solver from (.001, .001), each tuned over the same 25 pairs of step sizes."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,6 @@ from unibio.paper.framework.study import Options, sine_gradient
 from unibio.paper.studies.comparison import FADE, ORDERS, START, T, draw_orders
 from unibio.problems import example3
 from unibio.solvers.step_sizes import step_size_fields
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Comparison with every solver tuned"
 PAPER = "Step sizes were chosen by a grid search over [0.01, 1]; the grid is not given."
@@ -82,14 +79,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each p."""
-    return plot.with_style(draw_orders, tables["curves"])
-
-
-def summary(tables: Tables) -> Rows:
-    """Final norms and the step sizes that won."""
-    return tables["statistics"]
+    return draw_orders(tables["curves"])
 
 
 def verdict(tables: Tables) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,6 @@ from unibio.paper.studies.noise_study import ORDERS
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Calls to reach ε"
 PAPER = "Õ(ε^{−5p+6}) oracle calls."
@@ -68,12 +65,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"calls": rows, "exponents": fits}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Calls against ε; exponents against p."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows, fits = tables["calls"], tables["exponents"]
     made, axes = plot.panels(2, width=3.6, height=2.9)
     for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
@@ -90,11 +83,6 @@ def _draw(tables: Tables) -> "Figure":
     axes[1].set(xlabel="p", ylabel="exponent of 1/ε", ylim=(0, None))
     axes[1].legend()
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Exponents."""
-    return tables["exponents"]
 
 
 def verdict(tables: Tables) -> str:

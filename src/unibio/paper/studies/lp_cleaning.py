@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,9 +23,6 @@ from unibio.paper.framework.study import Options
 from unibio.problems import corrupted_regression, lp_regression
 from unibio.run.ensemble import Ensemble, run_ensemble
 from unibio.solvers.step_sizes import replaced, step_size_fields
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Hyper-cleaning of ℓ_p regression (Example 2)"
 PAPER = "ℓ_p regression with a weight per sample is an instance of the problem class; it is not run in the paper."
@@ -135,12 +132,9 @@ def _phi(problem: Problem, ends: Ensemble) -> np.ndarray:
     return np.where(np.isfinite(phi), phi, np.inf)
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Validation loss above, AUROC below, a column for each p."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     orders = distinct(rows, "p")
     made, axes = plot.panels(len(orders), 2, width=2.8, height=2.3, sharex=True)
     for i, p in enumerate(orders):
@@ -156,11 +150,6 @@ def _draw(rows: Rows) -> "Figure":
     axes[len(orders)].set(ylabel="AUROC of the weights")
     axes[len(orders) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Final Φ and AUROC."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

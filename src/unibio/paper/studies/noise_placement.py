@@ -1,7 +1,7 @@
 """Where noise enters decides: on df/dz, on the generalised Hessian too, or on ∇_y F."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,9 +18,6 @@ from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Where the noise enters"
 PAPER = "“Gaussian noise on the gradients”; its assumption puts it on df/dz and the generalised Hessian."
@@ -91,12 +88,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each placement and variance."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     variances, places = distinct(rows, "variance"), distinct(rows, "place")
     made, axes = plot.panels(len(variances), len(places), width=2.9, height=2.2, sharex=True, sharey=True)
     cells = [(place, variance) for place in places for variance in variances]

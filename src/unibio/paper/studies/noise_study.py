@@ -1,7 +1,7 @@
 """The paper's synthetic study: UniBiO on Example 3 for p = 2, 4, 6, 8 under noise (Figure 1)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,6 @@ from unibio.paper.framework.study import Options, bands, over, sine_gradient, st
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Noise study (Figure 1)"
 PAPER = "UniBiO converges for every p and noise, and larger p makes it converge more slowly."
@@ -63,13 +60,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """One panel for each variance, as in the paper: median and 10–90 % band of the true ‖∇Φ‖, dotted the estimate;
     below the same with a step that falls to 0, on a logarithmic axis."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
     made, axes = plot.panels(4, 2, width=2.7, height=2.4, sharey="row", sharex=True)
     panels = [(step, variance) for step in FADES for variance in distinct(rows, "variance")]
@@ -91,11 +84,6 @@ def _draw(tables: Tables) -> "Figure":
     axes[0].plot([], [], ":", color="grey", label="‖m_t‖")
     axes[0].legend(loc="upper right")
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """The statistics."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

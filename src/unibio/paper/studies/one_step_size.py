@@ -1,7 +1,7 @@
 """The synthetic study with one step size for all p, and from a start where the lower level is degenerate."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,6 @@ from unibio.paper.studies.noise_study import ORDERS, T
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "One step size for all p"
 PAPER = "Larger p makes UniBiO converge more slowly (each p with a step size of its own)."
@@ -56,12 +53,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Above ‖∇Φ‖, below ‖y − y*‖."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     cases = distinct(rows, "case")
     made, axes = plot.panels(len(cases), 2, width=3.0, height=2.2, sharex=True)
     for axis, (quantity, case) in zip(axes, [(q, c) for q in distinct(rows, "quantity") for c in cases], strict=True):
@@ -76,11 +70,6 @@ def _draw(rows: Rows) -> "Figure":
             axis.set(ylabel="‖∇Φ(x_t)‖" if quantity == "gradient norm" else "‖y_t − y*(x_t)‖")
     axes[0].legend()
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """The statistics."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

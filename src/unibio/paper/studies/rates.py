@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,6 @@ from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Convergence rates r(p)"
 PAPER = "The slope r(p) falls with p, and 75, 172, 737, 3059 inner iterations are needed on average at p = 2, 4, 6, 8."
@@ -67,12 +64,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts, SECONDS: seconds}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Running means with their upper lines; slopes."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
     budgets = distinct(rows, "budget")
     made, axes = plot.panels(3, width=3.2, height=2.7)
