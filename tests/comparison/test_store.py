@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import unibio as ub
 from unibio.cli.app import app
-from unibio.comparison import store
+from unibio.run import ensemble
 
 SETTING = ub.problems.PROBLEMS["quadratic"]()
 SOLVERS = {"SOBA": ub.SOBA(0.1, 0.1), "TTSA": ub.TTSA(0.1, 0.1, terms=2)}
@@ -21,13 +21,13 @@ def size(problem, state):
 def counted(monkeypatch):
     """How often an ensemble was really run."""
     runs = []
-    real = store.run_ensemble
+    real = ensemble.run_ensemble
 
     def run(*args, **options):
         runs.append(options["title"])
         return real(*args, **options)
 
-    monkeypatch.setattr(store, "run_ensemble", run)
+    monkeypatch.setattr(ensemble, "run_ensemble", run)
     return runs
 
 
@@ -111,7 +111,7 @@ def test_a_grid_search_continues(tmp_path, counted):
 @pytest.mark.slow
 def test_the_command_line_resumes(tmp_path, monkeypatch, resume):
     titles = []
-    real = store.run_ensemble
+    real = ensemble.run_ensemble
 
     def run(*args, **options):
         titles.append(options["title"])
@@ -119,7 +119,7 @@ def test_the_command_line_resumes(tmp_path, monkeypatch, resume):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(store, "run_ensemble", run)
+    monkeypatch.setattr(ensemble, "run_ensemble", run)
     command = ["compare", "SOBA", "TTSA", "--steps", "10", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(app, command).exit_code != 0
     assert len(list(tmp_path.glob("out/.pieces/*.table"))) == 1

@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from unibio.comparison.store import kept_ensemble
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.files import tables
 from unibio.files.atomic import write_bytes
-from unibio.run.ensemble import as_seeds
+from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.result import Table
 
@@ -159,12 +158,9 @@ def _first(lane: Table, metric: str, target: float) -> dict[str, float]:
 
 
 def _write_csv(path: Path, table: Table) -> None:
-    rows = zip(*(values.tolist() for values in table.values()), strict=True)
-    text = tables.as_csv([dict(zip(table, row, strict=True)) for row in rows])
-    write_bytes(path, text.encode())
+    write_bytes(path, tables.as_csv(tables.as_rows(table)).encode())
 
 
 def _read_csv(path: Path) -> Table:
-    rows = tables.from_csv(path.read_text())
-    table = {name: np.asarray(tables.column(rows, name)) for name in rows[0]}
+    table = tables.as_columns(tables.from_csv(path.read_text()))
     return table | ({"finite": table["finite"] == "True"} if "finite" in table else {})

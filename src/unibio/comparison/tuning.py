@@ -12,12 +12,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from unibio.comparison.criteria import Criterion, Final
-from unibio.comparison.store import kept_ensemble
 from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import as_seeds
+from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table

@@ -4,9 +4,11 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from unibio.files.atomic import write_bytes
 
@@ -85,6 +87,17 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         raise ValueError(f"{path.name} is missing") from None
+
+
+def as_rows(table: Mapping[str, np.ndarray]) -> Rows:
+    """The rows of a table of columns, as plain numbers and texts."""
+    lines = zip(*(values.tolist() for values in table.values()), strict=True)
+    return [dict(zip(table, line, strict=True)) for line in lines]
+
+
+def as_columns(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """The columns of a table of rows."""
+    return {name: np.asarray(column(rows, name)) for name in rows[0]}
 
 
 def select(rows: Sequence[Row], **wanted: Any) -> Rows:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-import numpy as np
-
 from unibio.files.store import Store, Table
-from unibio.files.tables import Row, Rows
+from unibio.files.tables import Row, Rows, as_columns, as_rows
 from unibio.paper.framework.study import Options, child
 
 
@@ -44,13 +42,11 @@ def gather(pieces: Sequence[Piece], options: Options, say: Callable[[str], None]
     def make(piece: Piece) -> Table:
         rows = piece.fn(**piece.arguments)
         say(f"{piece.name} ({len(found) + 1} of {len(pieces)})")
-        return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+        return as_columns(rows)
 
     shuffled = random.Random(options.turn).sample(pieces, len(pieces))
     for piece in {0: pieces, 1: pieces[::-1]}.get(options.turn, shuffled):  # two processes meet in the middle
-        table = store.table(functools.partial(facts, piece), functools.partial(make, piece))
-        columns = [values.tolist() for values in table.values()]
-        found[piece.name] = [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
+        found[piece.name] = as_rows(store.table(functools.partial(facts, piece), functools.partial(make, piece)))
     return {piece.name: found[piece.name] for piece in pieces}
 
 

@@ -11,7 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core.noise import Noise
 from unibio.files.tables import Row, Rows, Tables
+from unibio.problems import example3
+from unibio.run.programs import Log, trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,6 +122,15 @@ def sine_gradient(state: Any) -> jax.Array:
     return jnp.abs(jnp.cos(state.x) * jnp.cos(jnp.sin(state.x)))
 
 
+def on_example3(
+    solver: Any, p: Any, steps: int, key: jax.Array, noise: Noise | None = None, start: Any = 1.0,
+    watch: Callable[[Any], Any] = sine_gradient,
+) -> Log:  # fmt: skip
+    """The log of a run on Example 3 from (start, start), with noise at both levels; `watched` is ‖∇Φ(x_t)‖."""
+    start = jnp.asarray(start)
+    return trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=watch)[1]
+
+
 def running_slope(values: np.ndarray) -> float:
     """Slope of the running mean on log–log axes, for t > 10."""
     t = np.arange(1, len(values) + 1)
@@ -137,12 +149,3 @@ def statistics(values: np.ndarray, eta: float) -> dict[str, float]:
         "slope": float(np.median(slopes)),
         "first_hit": float(np.median(hits)),
     }
-
-
-def bands(values: np.ndarray, names: Row) -> Rows:
-    """A row for each t: median, 10 % and 90 % quantile over seeds of curves (seeds, T)."""
-    low, median, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
-    return [
-        names | {"t": t, "median": float(median[t]), "low": float(low[t]), "high": float(high[t])}
-        for t in range(values.shape[1])
-    ]

@@ -4,16 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, sine_gradient
-from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.paper.framework.study import Options, on_example3
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
 
 TITLE = "Comparison from a degenerate start (Figure 4)"
@@ -38,14 +35,13 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         seeds = min(8, options.seeds) if name == "TTSA" else 1
 
         def one(p: Any, key: jax.Array, solver: Any = solver) -> jax.Array:
-            start = jnp.asarray(START)
-            return trajectory(example3(p), solver, start, start, T + 1, key, watch=sine_gradient)[1].watched
+            return on_example3(solver, p, T + 1, key, start=START).watched
 
         path = jax.jit(jax.vmap(one, (None, 0)) if seeds > 1 else lambda p, keys, one=one: one(p, keys[0])[None])
         keys = jax.random.split(jax.random.key(options.seed), seeds)
         for p in ORDERS:
             values = np.asarray(path(p, keys))
-            curves += bands(values, {"solver": name, "p": p})
+            curves += plot.bands(values, {"solver": name, "p": p})
             final, last = values[:, T], values[:, T - 50 : T].mean(axis=1)
             least, median, most = (float(v) for v in np.quantile(final, [0, 0.5, 1]))
             facts.append(

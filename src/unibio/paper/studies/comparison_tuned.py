@@ -65,16 +65,11 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                 steps=T, criterion=Final(), metrics=gradient, measurements=MEASUREMENTS,
             )  # fmt: skip
             table, setting = tuned.tables[tuned.best], tuned.settings[tuned.best]
-            low, median, high = np.quantile(table["gradient_norm"], [0, 0.5, 1], axis=0)
-            steps, calls = table["step"][0], np.median(table["calls"], axis=0)
-            curves += [
-                {"solver": name, "p": p, "t": int(t), "median": float(m), "low": float(a), "high": float(b)}
-                for t, m, a, b in zip(steps, median, low, high, strict=True)
-            ]
+            curves += plot.bands(table["gradient_norm"], {"solver": name, "p": p}, table["step"][0], (0, 1))
             upper, lower = step_size_fields(solver)
             facts.append(
                 {"solver": name, "p": p, "upper_step": setting[upper], "lower_step": setting[lower],
-                 "final": float(median[-1]), "calls": int(calls[-1])}
+                 "final": curves[-1]["median"], "calls": int(np.median(table["calls"][:, -1]))}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
 

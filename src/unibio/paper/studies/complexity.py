@@ -13,10 +13,8 @@ from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import Options, over, sine_gradient
+from unibio.paper.framework.study import Options, on_example3, over
 from unibio.paper.studies.noise_study import ORDERS
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
 
 TITLE = "Calls to reach ε"
@@ -30,8 +28,7 @@ def one(p: Any, eta: Any, beta: Any, key: jax.Array, steps: int = T) -> tuple[ja
     """Running mean of ‖∇Φ‖ and calls so far; variance 1 on ∇_y g and df/dz, refreshes of 20 steps at most."""
     noise = Noise(grad_y_g=1.0, grad_z_f=1.0)
     solver = UniBiO(eta, momentum=beta, lower=EpochSGD(steps=20), hypergradient=Neumann(terms=1, scale=1.0))
-    start = jnp.asarray(1.0)
-    _, log = trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=sine_gradient)
+    log = on_example3(solver, p, steps, key, noise)
     calls = sum(jnp.cumsum(count) for count in log.calls)
     return jnp.cumsum(log.watched) / jnp.arange(1, steps + 1), calls  # type: ignore[return-value]
 

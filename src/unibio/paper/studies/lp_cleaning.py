@@ -22,7 +22,7 @@ from unibio.lower.sgd import SGD
 from unibio.paper.framework.study import Options
 from unibio.problems import corrupted_regression, lp_regression
 from unibio.run.ensemble import Ensemble, run_ensemble
-from unibio.solvers.step_sizes import replaced, step_size_fields
+from unibio.solvers.step_sizes import stepping
 
 TITLE = "Hyper-cleaning of ℓ_p regression (Example 2)"
 PAPER = "ℓ_p regression with a weight per sample is an instance of the problem class; it is not run in the paper."
@@ -99,7 +99,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                 }
                 return run_ensemble(problem, solvers, jnp.zeros(N), starts[p], keys, **common)
 
-            candidates = [_stepping(solver, *setting) for setting in settings]
+            candidates = [stepping(solver, *setting) for setting in settings]
             tried = lanes(
                 [candidate for candidate in candidates for _ in range(2)], jnp.tile(tuning[:2], len(settings))
             )
@@ -118,12 +118,6 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                  "auroc_low": float(low), "auroc_high": float(high)}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
-
-
-def _stepping(solver: Any, upper: float, lower: float) -> Any:
-    """The solver with these step sizes."""
-    first, second = step_size_fields(solver)
-    return replaced(replaced(solver, first, upper), second, lower)
 
 
 def _phi(problem: Problem, ends: Ensemble) -> np.ndarray:

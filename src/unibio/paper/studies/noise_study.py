@@ -11,9 +11,7 @@ from unibio.comparison import plot
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, over, sine_gradient, statistics
-from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.paper.framework.study import Options, on_example3, over, statistics
 from unibio.solvers import UniBiO
 
 TITLE = "Noise study (Figure 1)"
@@ -36,8 +34,7 @@ def one(p: Any, eta: Any, variance: Any, fade: Any, key: jax.Array) -> tuple[jax
         return 1 - fade * jnp.clip(2 * t.astype(jnp.float64) / T - 1, 0, 1)
 
     solver = UniBiO(eta, hypergradient=one_term, schedule=schedule)
-    start = jnp.asarray(1.0)
-    _, log = trajectory(example3(p, noise, noise), solver, start, start, T, key, watch=sine_gradient)
+    log = on_example3(solver, p, T, key, noise)
     return log.watched, log.direction_norm
 
 
@@ -53,9 +50,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         seeds = 1 if variance == 0 else options.seeds
         names = {"step": "decaying" if fade else "constant", "p": p, "variance": variance}
         middle = np.median(estimates[:seeds], axis=0)
-        curves += [
-            row | {"estimate": float(value)} for row, value in zip(bands(values[:seeds], names), middle, strict=True)
-        ]
+        rows = plot.bands(values[:seeds], names)
+        curves += [row | {"estimate": float(value)} for row, value in zip(rows, middle, strict=True)]
         facts.append(names | {"eta": eta, "seeds": seeds} | statistics(values[:seeds], eta))
     return {"curves": curves, "statistics": facts}
 

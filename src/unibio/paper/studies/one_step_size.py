@@ -12,10 +12,8 @@ from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, over, sine_gradient, statistics
+from unibio.paper.framework.study import Options, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies.noise_study import ORDERS, T
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
 
 TITLE = "One step size for all p"
@@ -32,7 +30,7 @@ def one(p: Any, start: Any, variance: Any, key: jax.Array) -> tuple[jax.Array, j
     def watch(state: Any) -> tuple[jax.Array, jax.Array]:
         return sine_gradient(state), jnp.abs(state.y - spow(jnp.sin(state.x), 1 / (p - 1)))
 
-    return trajectory(example3(p, noise, noise), solver, start, start, T, key, watch=watch)[1].watched
+    return on_example3(solver, p, T, key, noise, start, watch).watched
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
@@ -47,7 +45,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         for j, p in enumerate(ORDERS):
             norm, error = (values[i * len(ORDERS) + j, :seeds] for values in (norms, errors))
             for quantity, values in (("gradient norm", norm), ("lower error", error)):
-                curves += bands(values, {"case": name, "p": p, "quantity": quantity})
+                curves += plot.bands(values, {"case": name, "p": p, "quantity": quantity})
             early = float(np.median(error[:, :20].mean(axis=1)))
             facts.append({"case": name, "p": p} | statistics(norm, ETA) | {"lower_error_first_20": early})
     return {"curves": curves, "statistics": facts}

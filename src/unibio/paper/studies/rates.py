@@ -2,20 +2,16 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import SECONDS, Options, sine_gradient, statistics
+from unibio.paper.framework.study import SECONDS, Options, on_example3, statistics
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
 
 TITLE = "Convergence rates r(p)"
@@ -27,12 +23,7 @@ def _path(p: float, eta: float, budget: int) -> tuple[np.ndarray, int, float]:
     """‖∇Φ(x_t)‖, lower steps per refresh, and the seconds of the run without compilation."""
     lower = EpochSGD(steps=round(1.01 * budget) + 3 if budget != 100 else 100)  # the sum of real T_k is not whole
     solver = UniBiO(eta, lower=lower, hypergradient=Neumann(terms=1, scale=1.0))
-    start = jnp.asarray(1.0)
-
-    @jax.jit
-    def path(key: Any) -> Any:
-        return trajectory(example3(p), solver, start, start, T, key, watch=sine_gradient)[1]
-
+    path = jax.jit(lambda key: on_example3(solver, p, T, key))
     key = jax.random.key(0)
     log = jax.block_until_ready(path(key))
     began = time.perf_counter()
