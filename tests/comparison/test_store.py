@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 import unibio as ub
 from unibio.cli.app import app
-from unibio.comparison import store
 from unibio.run import ensemble
 
 SETTING = ub.problems.PROBLEMS["quadratic"]()
@@ -30,7 +29,7 @@ def counted(monkeypatch):
         runs.append(options["title"])
         return real(*args, **options)
 
-    monkeypatch.setattr(store, "run_ensemble", run)
+    monkeypatch.setattr(ensemble, "run_ensemble", run)
     return runs
 
 
@@ -77,10 +76,10 @@ def test_another_sweep_is_another_piece(tmp_path, counted, change):
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch):
-    def full(path, write):
+    def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "write_file", full)
+    monkeypatch.setattr("unibio.files.store.write_bytes", full)
     with pytest.warns(RuntimeWarning, match="is not kept: No space left on device"):
         found = compare(tmp_path)
     np.testing.assert_array_equal(found.table["gradient_norm"], compare(None).table["gradient_norm"])
@@ -122,10 +121,10 @@ def test_the_command_line_resumes(tmp_path, monkeypatch, resume):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(store, "run_ensemble", run)
+    monkeypatch.setattr(ensemble, "run_ensemble", run)
     command = ["compare", "SOBA", "TTSA", "--steps", "10", "--seeds", "1", "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(app, command).exit_code != 0
-    assert len(list(tmp_path.glob("out/.pieces/*.piece"))) == 1
+    assert len(list(tmp_path.glob("out/.pieces/*.table"))) == 1
     again = CliRunner().invoke(app, [*command, "--resume"] if resume else command)
     assert again.exit_code == 0, again.output
     assert titles == ["SOBA", "TTSA", *(["TTSA"] if resume else ["SOBA", "TTSA"])]

@@ -1,6 +1,7 @@
 """Runs on a mesh: two processes on this machine against one, the death of one of them, and other numbers of devices."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -61,15 +62,14 @@ def assert_close(found, wanted):
 
 
 def test_two_processes(tmp_path):
-    """They give the trajectory of one; when one dies the other ends soon and says what to do; the run goes on with one
+    """They give the trajectory of one; when one dies the other ends soon and says so; the run goes on with one
     process, and again with two, to the undisturbed end. (One test, so that no second worker starts them all again.)"""
     (first, second), outlived = launch("trajectories", tmp_path)
     assert second[0] == -signal.SIGKILL, second[1]
     saba = check_trajectories(tmp_path)
     assert first[0] not in (0, None)
     assert outlived < 30
-    assert "process 0 of 2 ended before the run did" in first[1]
-    assert "goes on from the last checkpoint" in first[1]
+    assert re.search("another task died|(reset|closed) by peer", first[1]), first[1]  # JAX's own message
     check_resumes(tmp_path, saba)
 
 

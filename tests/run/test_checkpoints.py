@@ -318,10 +318,10 @@ def test_a_full_disk(tmp_path, undisturbed, monkeypatch):
     (first,) = ub.Checkpoints(tmp_path).files()
     content = first.read_bytes()
 
-    def full(path, write):
+    def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "write_file", full)
+    monkeypatch.setattr(checkpoints, "write_bytes", full)
     with pytest.warns(RuntimeWarning, match="no checkpoint at step [46]0: No space left on device"):
         whole = solve(tmp_path, metrics=size)
     assert float(whole.x) == float(undisturbed.x)

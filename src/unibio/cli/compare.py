@@ -101,12 +101,11 @@ def named_solver(name: str, upper: float, lower: float) -> Any:
     """The solver of that name with these step sizes."""
     from unibio.core.checks import nearest
     from unibio.solvers import SOLVERS
-    from unibio.solvers.step_sizes import replaced, step_size_fields
+    from unibio.solvers.step_sizes import stepping
 
     kind = SOLVERS[nearest(name, SOLVERS, "solver")]
     both = "lower_step_size" in {field.name for field in dataclasses.fields(kind)}
-    solver = kind(upper, lower) if both else kind(upper)
-    return replaced(solver, step_size_fields(solver)[1], lower)
+    return stepping(kind(upper, lower) if both else kind(upper), upper, lower)
 
 
 def _tuned(setting: "Setting", solver: Any, seeds: int, length: Any) -> Any:
@@ -124,7 +123,7 @@ def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
     """One row for each solver, at the end of its runs."""
     import numpy as np
 
-    from unibio.solvers.step_sizes import step_size_fields
+    from unibio.solvers.step_sizes import step_sizes
 
     table = Table("solver", "step sizes", "‖∇Φ‖", "lowest to highest", "Φ", "calls", "s")
     for name, solver in solvers.items():
@@ -132,10 +131,9 @@ def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
         column = {key: np.asarray([end[key] for end in ends]) for key in ends[0]}
         norms = column["gradient_norm"]
         lost = int(np.sum(~column["finite"].astype(bool)))
-        sizes = (float(_field(solver, field)) for field in step_size_fields(solver))
         table.add_row(
             name,
-            ", ".join(f"{size:g}" for size in sizes),
+            ", ".join(f"{float(size):g}" for size in step_sizes(solver)),
             f"{np.median(norms):.4g}",
             f"diverged: {lost} of {len(ends)}" if lost else f"{norms.min():.3g} to {norms.max():.3g}",
             f"{np.median(column['phi']):.4g}",
@@ -145,23 +143,15 @@ def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def _field(solver: Any, dotted: str) -> Any:
-    for name in dotted.split("."):
-        solver = getattr(solver, name)
-    return solver
-
-
 def curves(found: "Comparison") -> "Rows":
     """Median and range of ‖∇Φ‖ over the seeds at the median calls of each measurement."""
     import numpy as np
+
+    from unibio.comparison.plot import bands
 
     rows: Rows = []
     for name in found.solvers:
         lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]
         calls = np.median([lane["calls"] for lane in lanes], axis=0)
-        low, median, high = np.quantile([lane["gradient_norm"] for lane in lanes], [0, 0.5, 1], axis=0)
-        rows += [
-            {"solver": name, "t": float(t), "median": float(m), "low": float(a), "high": float(b)}
-            for t, m, a, b in zip(calls, median, low, high, strict=True)
-        ]
+        rows += bands([lane["gradient_norm"] for lane in lanes], {"solver": name}, calls, (0, 1))
     return rows

@@ -51,7 +51,8 @@ def theory(
         from unibio.comparison import plot as drawing
         from unibio.paper.studies import schedules
 
-        drawing.save(schedules.draw({"totals": schedules.totals(sorted(sets, key=lambda c: c.p))}), plot)
+        totals = schedules.totals(sorted(sets, key=lambda c: c.p))
+        drawing.save(drawing.with_style(schedules.draw, {"totals": totals}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
 
 

@@ -1,7 +1,6 @@
 """Several solvers on one problem, the same seeds for each, as one tidy table."""
 
 import dataclasses
-import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from unibio.comparison.store import Store
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.files import tables
-from unibio.files.atomic import write_file
-from unibio.run.ensemble import as_seeds
+from unibio.files.atomic import write_bytes
+from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.result import Table
 
@@ -66,8 +64,7 @@ class Comparison:
         clock = {name: self.table[name] for name in (*_KEYS, "seconds")}
         _write_csv(folder / "comparison.csv", numbers)
         _write_csv(folder / "timings.csv", clock)
-        text = json.dumps(self.facts, indent=2, ensure_ascii=False) + "\n"
-        write_file(folder / "comparison.json", lambda file: file.write(text.encode()))
+        tables.write_json(folder / "comparison.json", self.facts)
         return folder
 
     @classmethod
@@ -78,7 +75,7 @@ class Comparison:
         clock = _read_csv(folder / "timings.csv")
         if len(clock["step"]) != len(table["step"]):
             raise ValueError(f"{folder}: comparison.csv and timings.csv do not belong together.")
-        return cls(table | {"seconds": clock["seconds"]}, json.loads((folder / "comparison.json").read_text()))
+        return cls(table | {"seconds": clock["seconds"]}, tables.read_json(folder / "comparison.json"))
 
     def __str__(self) -> str:
         """The last measurement of each solver, medians over the seeds."""
@@ -128,15 +125,14 @@ def compare(
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
-    store = Store(folder)
     for name, solver in solvers.items():
         length = {
             "steps": steps[name] if isinstance(steps, Mapping) else steps,
             "max_calls": max_calls,
             "measurements": measurements,
         }
-        found, compiling[name] = store.ensemble(
-            problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
+        found, compiling[name] = kept_ensemble(
+            folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
         )
         measured = next(iter(found.values())).shape[1]
         labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
@@ -162,12 +158,9 @@ def _first(lane: Table, metric: str, target: float) -> dict[str, float]:
 
 
 def _write_csv(path: Path, table: Table) -> None:
-    rows = zip(*(values.tolist() for values in table.values()), strict=True)
-    text = tables.as_csv([dict(zip(table, row, strict=True)) for row in rows])
-    write_file(path, lambda file: file.write(text.encode()))
+    write_bytes(path, tables.as_csv(tables.as_rows(table)).encode())
 
 
 def _read_csv(path: Path) -> Table:
-    rows = tables.from_csv(path.read_text())
-    table = {name: np.asarray(tables.column(rows, name)) for name in rows[0]}
+    table = tables.as_columns(tables.from_csv(path.read_text()))
     return table | ({"finite": table["finite"] == "True"} if "finite" in table else {})

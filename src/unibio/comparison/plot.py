@@ -7,11 +7,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from unibio.files.atomic import write_file
-from unibio.files.tables import Rows, column, distinct, select
+from unibio.files.tables import Row, Rows, column, distinct, select
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 # Okabe and Ito's palette: told apart by colour-blind readers, and in grey by their lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#8C510A", "#5E3C99")
@@ -90,6 +92,16 @@ SOLVER_COLOURS = dict(
 def solver_colour(name: str) -> str:
     """The same colour for a solver everywhere; a variant such as “UniBiO (practical)” has its solver's."""
     return SOLVER_COLOURS.get(name.split(" (")[0], "#444444")
+
+
+def bands(values: Any, names: Row, t: Any = None, between: tuple[float, float] = (0.1, 0.9)) -> Rows:
+    """What `band` draws, of curves (seeds, T): a row for each t, with median and outer quantiles over the seeds."""
+    low, median, high = np.quantile(values, [between[0], 0.5, between[1]], axis=0).tolist()
+    places = range(len(median)) if t is None else t.tolist()
+    return [
+        names | {"t": at, "median": m, "low": a, "high": b}
+        for at, m, a, b in zip(places, median, low, high, strict=True)
+    ]
 
 
 def band(axis: Any, curve: Rows, colour: str, label: str) -> None:

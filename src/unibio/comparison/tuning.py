@@ -12,12 +12,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from unibio.comparison.criteria import Criterion, Final
-from unibio.comparison.store import Store
 from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import as_seeds
+from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
@@ -80,7 +79,6 @@ def tune(
     candidates = [_with(solver, setting) for setting in settings]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     together = max(1, lanes // len(seeds))
-    store = Store(folder)
     length = {"steps": steps, "max_calls": max_calls, "measurements": measurements}
     tables: list[Table] = []
     for first in range(0, len(candidates), together):
@@ -88,7 +86,8 @@ def tune(
         padded = group + [group[-1]] * (min(together, len(candidates)) - len(group))  # one shape, one program
         each = [candidate for candidate in padded for _ in seeds]
         title = f"{type(solver).__name__}: settings {first + 1} to {first + len(group)} of {len(candidates)},"
-        found, _ = store.ensemble(problem, each, x0, y0, jnp.tile(keys, len(padded)), metrics, title, length, mesh)
+        lanes_keys = jnp.tile(keys, len(padded))
+        found, _ = kept_ensemble(folder, problem, each, x0, y0, lanes_keys, metrics, title, length, mesh)
         for i in range(len(group)):
             rows = slice(i * len(seeds), (i + 1) * len(seeds))
             tables.append({name: values[rows] for name, values in found.items()})

@@ -1,7 +1,10 @@
 """Joining processes, the mesh of their devices, and where data and variables lie on it."""
 
 import os
+import sys
+import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import equinox as eqx
@@ -13,13 +16,13 @@ from unibio.core import checks
 from unibio.core.batches import Dataset
 from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
-from unibio.distributed import witness
 from unibio.distributed.dataset import SAMPLES, Sharded, check_divides
 
 PARAMETERS = "parameters"
 Rule = Callable[[str, tuple[int, ...]], PartitionSpec]
 
 _HEARTBEAT_SECONDS = 20  # a process that was silent for so long is gone, and the others end
+_LEADER_STAYS = 2.0  # seconds
 
 
 def initialise(
@@ -31,7 +34,7 @@ def initialise(
     JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. Where there is nothing of
     the kind, this process is alone: 1.
 
-    From here on, if a process dies the others end with a message within half a minute.
+    From here on, if a process fails or is killed, JAX ends the others within half a minute, and says that a task died.
     """
     given = (
         coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"),
@@ -51,8 +54,18 @@ def initialise(
             return 1
         raise
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    witness.watch()
+    sys.excepthook = _fail
     return jax.process_count()
+
+
+def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An uncaught error ends this process at once: a regular exit would wait for the others, and they for this one."""
+    sys.__excepthook__(kind, error, trace)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if jax.process_index() == 0:
+        time.sleep(_LEADER_STAYS)  # without the coordinator the others could not finish telling the same error
+    os._exit(1)
 
 
 def mesh(parameters: int = 1) -> Mesh:

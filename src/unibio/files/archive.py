@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,16 +15,20 @@ _MAGIC = b"unibio checkpoint 1\n"
 _DIGEST = 32
 
 
-def encode(facts: Facts, groups: dict[str, list[Any]]) -> bytes:
-    """JSON with the shape of every array, then their bytes."""
-    arrays = {name: [plain(leaf) for leaf in leaves] for name, leaves in groups.items()}
-    shapes = {name: [(str(a.dtype), a.shape) for a in leaves] for name, leaves in arrays.items()}
-    head = json.dumps(facts | {"arrays": shapes}).encode() + b"\n"
-    body = head + b"".join(a.tobytes() for leaves in arrays.values() for a in leaves)
-    return _MAGIC + hashlib.sha256(body).digest() + body
+def encode(facts: Facts, groups: dict[str, Any]) -> bytes:
+    """JSON with the shape of every array, then their bytes. A group is a list of arrays, or a table: arrays by name."""
+    arrays = {name: _each(group, plain) for name, group in groups.items()}
+    body = [
+        json.dumps(facts | {"arrays": {name: _each(group, _shape) for name, group in arrays.items()}}).encode(),
+        b"\n",
+    ]
+    for group in arrays.values():
+        _each(group, lambda array: body.append(array.tobytes()))
+    content = b"".join(body)
+    return _MAGIC + hashlib.sha256(content).digest() + content
 
 
-def decode(content: bytes) -> tuple[Facts, dict[str, list[np.ndarray]]]:
+def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
     """What `encode` wrote, or a ValueError."""
     start = len(_MAGIC) + _DIGEST
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]:
@@ -31,15 +36,24 @@ def decode(content: bytes) -> tuple[Facts, dict[str, list[np.ndarray]]]:
     end = content.index(b"\n", start)
     facts = json.loads(content[start:end])
     place = end + 1
-    groups: dict[str, list[np.ndarray]] = {}
-    for name, shapes in facts.pop("arrays").items():
-        groups[name] = []
-        for kind, shape in shapes:
-            dtype = jnp.dtype(kind)
-            size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            groups[name].append(np.frombuffer(content[place : place + size], dtype).reshape(shape))
-            place += size
-    return facts, groups
+
+    def array(described: tuple[str, list[int]]) -> np.ndarray:
+        nonlocal place
+        dtype, shape = jnp.dtype(described[0]), described[1]
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        place += size
+        return np.frombuffer(content[place - size : place], dtype).reshape(shape)
+
+    return facts, {name: _each(group, array) for name, group in facts.pop("arrays").items()}
+
+
+def _each(group: Any, fn: Callable[[Any], Any]) -> Any:
+    """fn of every array of a group, in order."""
+    return {name: fn(one) for name, one in group.items()} if isinstance(group, dict) else [fn(one) for one in group]
+
+
+def _shape(array: np.ndarray) -> tuple[str, tuple[int, ...]]:
+    return str(array.dtype), array.shape
 
 
 def plain(leaf: Any) -> np.ndarray:

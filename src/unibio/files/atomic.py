@@ -22,3 +22,8 @@ def write_file(path: Path, write: Any) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """All of these bytes, or nothing."""
+    write_file(path, lambda file: file.write(content))

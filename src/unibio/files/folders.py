@@ -1,9 +1,8 @@
 """Folders that a command may write to: its own, or empty ones."""
 
-import json
 from pathlib import Path
 
-from unibio.files.tables import write_json
+from unibio.files.tables import read_json, write_json
 
 _FORMAT = 1  # of the files in it; a folder of another format is not touched
 _MARKER = "unibio.json"
@@ -12,10 +11,9 @@ _MARKER = "unibio.json"
 def is_ours(folder: Path, made_by: str) -> bool:
     """Whether `claim` marked it."""
     try:
-        value = json.loads((folder / _MARKER).read_bytes())
-    except (OSError, ValueError):
+        return read_json(folder / _MARKER) == {"made_by": made_by, "format": _FORMAT}
+    except ValueError:
         return False
-    return value == {"made_by": made_by, "format": _FORMAT}
 
 
 def claim(folder: Path, made_by: str) -> None:

@@ -4,11 +4,13 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unibio.files.atomic import write_file
+import numpy as np
+
+from unibio.files.atomic import write_bytes
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -40,48 +42,62 @@ def _numbers(texts: list[str]) -> list[Any]:
     return texts
 
 
-def write(folder: Path, tables: Tables) -> dict[str, str]:
-    """Writes NAME.csv for each table; returns the SHA-256 of each file by its name."""
+def write(path: Path, facts: Row, tables: Tables) -> None:
+    """NAME.csv beside `path` for each table, and then `path`: the facts, and the SHA-256 of every table, as JSON."""
     digests = {}
     for name, rows in tables.items():
         content = as_csv(rows).encode()
-        write_file(folder / f"{name}.csv", lambda file, content=content: file.write(content))
+        write_bytes(path.with_name(f"{name}.csv"), content)
         digests[f"{name}.csv"] = hashlib.sha256(content).hexdigest()
-    return digests
+    write_json(path, facts | {"sha256": digests})
 
 
-def read(folder: Path, digests: dict[str, str]) -> Tables:
-    """The tables, if every file is what was written; else a ValueError that says which is not."""
-    tables = {}
+def read(path: Path) -> tuple[Row, Tables]:
+    """The facts and tables, if every file is what was written; else a ValueError that says which is not."""
+    facts, tables = read_json(path), {}
+    digests = facts.pop("sha256", None)
+    if not isinstance(digests, dict) or not all(Path(name).name == name for name in digests):
+        raise ValueError(f"{path.name} is damaged")
     for name, digest in digests.items():
-        try:
-            content = (folder / name).read_bytes()
-        except OSError:
-            raise ValueError(f"{name} is missing") from None
+        content = _content(path.with_name(name))
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError(f"{name} is damaged")
         tables[name.removesuffix(".csv")] = from_csv(content.decode())
-    return tables
+    return facts, tables
 
 
 def write_json(path: Path, value: Row) -> None:
     """One JSON object, indented."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    write_file(path, lambda file: file.write(text.encode()))
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Row:
-    """The object, if it has digests of plain file names."""
+    """One JSON object; else a ValueError that says what is wrong."""
     try:
-        value = json.loads(path.read_bytes())
-        sound = all(Path(name).name == name and isinstance(digest, str) for name, digest in value["sha256"].items())
-    except OSError:
-        raise ValueError(f"{path.name} is missing") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        sound = False
-    if not sound:
+        value = json.loads(_content(path))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
         raise ValueError(f"{path.name} is damaged")
     return value
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        raise ValueError(f"{path.name} is missing") from None
+
+
+def as_rows(table: Mapping[str, np.ndarray]) -> Rows:
+    """The rows of a table of columns, as plain numbers and texts."""
+    lines = zip(*(values.tolist() for values in table.values()), strict=True)
+    return [dict(zip(table, line, strict=True)) for line in lines]
+
+
+def as_columns(rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """The columns of a table of rows."""
+    return {name: np.asarray(column(rows, name)) for name in rows[0]}
 
 
 def select(rows: Sequence[Row], **wanted: Any) -> Rows:

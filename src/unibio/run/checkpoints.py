@@ -13,20 +13,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from unibio.core import checks
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.files.archive import Facts, decode, encode
-from unibio.files.atomic import write_file
+from unibio.files.atomic import write_bytes
 from unibio.run import history_file
 from unibio.run.identity import circumstances, compared
 from unibio.run.record import Anchor, Record
 from unibio.run.result import Result, joined, until
 
 _SUFFIX = ".checkpoint"
+_FORMAT = 2  # of what a file says of its run; others are refused
 _NAME = re.compile(r"step-\d{12}\.checkpoint")
 
 
@@ -60,12 +60,12 @@ class Checkpoints:
     def write(self, step: int, facts: Facts, state: Any) -> None:
         """One file, and without those that are no longer kept."""
         content = encode(facts, {"state": jax.tree.leaves(state)})
-        write_file(Path(self.folder) / f"step-{step:012d}{_SUFFIX}", lambda file: file.write(content))
+        write_bytes(Path(self.folder) / f"step-{step:012d}{_SUFFIX}", content)
         later = [path for path in self.files() if int(path.stem.removeprefix("step-")) > step]
         for old in later + self.files()[len(later) + self.keep :]:  # later: back-off has gone back behind them
             old.unlink(missing_ok=True)
 
-    def newest(self, run: Facts) -> tuple[Facts, dict[str, list[np.ndarray]]] | None:
+    def newest(self, run: Facts) -> tuple[Facts, dict[str, Any]] | None:
         """The newest intact checkpoint, if there is one, with its history. A damaged file is reported and passed over;
         one of another run is refused with what differs."""
         for leftover in Path(self.folder).glob(f".step-*{_SUFFIX}.*"):  # of a write that was killed
@@ -77,7 +77,7 @@ class Checkpoints:
                 warnings.warn(f"{path} is passed over: {error}", RuntimeWarning, stacklevel=4)
                 path.replace(path.with_name(path.name + ".damaged"))  # or it would outlive newer ones with lower steps
                 continue
-            if "next_step" not in facts:
+            if facts.get("format") != _FORMAT:
                 raise ValueError(
                     f"{path} was written by an older version of unibio, which stored too little to tell whether it "
                     "belongs to this run. Use another folder, delete this one, or finish the run with that version."
@@ -97,7 +97,7 @@ class Checkpoints:
             )
         warnings.warn(f"{path} {why}; the run goes on from it (strict=False).", RuntimeWarning, stacklevel=4)
 
-    def _with_history(self, facts: Facts, arrays: dict[str, list[Any]]) -> tuple[Facts, dict[str, list[Any]]]:
+    def _with_history(self, facts: Facts, arrays: dict[str, Any]) -> tuple[Facts, dict[str, Any]]:
         name, length = facts["history"]
         path, steps = Path(self.folder) / name, facts["steps"]
         found, intact = history_file.read(path, length)
@@ -106,9 +106,7 @@ class Checkpoints:
             warnings.warn(message, RuntimeWarning, stacklevel=5)
         last = {"history": steps - 1, "metrics": steps}
         tables = {name: joined(until([table], last[name])) for name, table in found.items()}
-        columns = {name: list(table) for name, table in tables.items()}
-        values = {name: list(table.values()) for name, table in tables.items()}
-        return facts | {"columns": columns, "intact": intact}, arrays | values
+        return facts | {"intact": intact}, arrays | tables
 
 
 class Keeper:
@@ -143,6 +141,7 @@ class Keeper:
         try:
             length = history_file.append(path, self.length, new)
             facts = {
+                "format": _FORMAT,
                 "run": self.run,
                 "circumstances": circumstances(),
                 "next_step": probe,
@@ -183,16 +182,15 @@ class Keeper:
         if warning:
             warnings.warn(f"{path} was {warning}.", RuntimeWarning, stacklevel=3)
 
-    def result_of(self, facts: Facts, arrays: dict[str, list[Any]], wanted: PyTree) -> tuple[Result, Anchor, int]:
+    def result_of(self, facts: Facts, arrays: dict[str, Any], wanted: PyTree) -> tuple[Result, Anchor, int]:
         """What a file holds, as the Result of a run that was interrupted, its anchor and halvings."""
         self.found = facts
         if facts["intact"]:
             self.generation, self.length, self.taken = facts["halvings"], facts["history"][1], (1, 1)
         state, held = restored(arrays["state"], with_anchor(facts, wanted))
         anchor = None if held is None else (facts["anchor"], held)
-        history, metrics = (dict(zip(facts["columns"][n], arrays[n], strict=True)) for n in ("history", "metrics"))
         totals = facts["steps"], Calls(*facts["calls"]), facts["seconds"], facts["compile_seconds"]
-        result = Result(state.x, state.y, Status.interrupted, "", *totals, history, metrics, state)
+        result = Result(state.x, state.y, Status.interrupted, "", *totals, arrays["history"], arrays["metrics"], state)
         return result, anchor, facts["halvings"]
 
 

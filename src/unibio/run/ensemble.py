@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls
 from unibio.core.tree import PyTree
 from unibio.distributed.dataset import SAMPLES
-from unibio.distributed.processes import gathered
+from unibio.distributed.processes import from_leader, gathered, is_leader
 from unibio.files.archive import Facts
+from unibio.files.store import Store
 from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
@@ -117,6 +119,23 @@ def run_ensemble(
     table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     x, y = (state.x, state.y) if mesh is None else fetched((state.x, state.y))
     return Ensemble(x, y, table, seconds, compiling)
+
+
+def kept_ensemble(
+    folder: str | os.PathLike[str] | None, problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array,
+    metrics: Any, title: str, length: dict[str, Any], mesh: Mesh | None,
+) -> tuple[Table, float]:  # fmt: skip
+    """The table of `run_ensemble` with these arguments, kept in the folder or made now; and the seconds of its
+    compilation. Processes that share the work see what the first one sees."""
+
+    def make() -> Table:
+        made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, mesh=mesh, **length)
+        return made.table | {"compile_seconds": np.asarray(made.compile_seconds)}
+
+    shared = {"agreed": from_leader} if mesh is not None and jax.process_count() > 1 else {}
+    store = Store(folder, **shared, writes=is_leader())
+    table = dict(store.table(lambda: depends_on(problem, solvers, x, y, keys, metrics) | length, make))
+    return table, float(table.pop("compile_seconds"))
 
 
 def depends_on(

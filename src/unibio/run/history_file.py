@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from unibio.files.archive import decode, encode
-from unibio.files.atomic import write_file
+from unibio.files.atomic import write_bytes
 from unibio.run.result import Table, joined
 
 Tables = dict[str, Table]
@@ -18,11 +18,10 @@ _SIZE = 8  # bytes before a block that tell its length
 
 def append(path: Path, at: int, tables: Tables) -> int:
     """Writes the tables as one block at byte `at`, flushed to disk, and returns the new length of the file."""
-    columns = {name: list(table) for name, table in tables.items()}
-    content = encode({"columns": columns}, {name: list(table.values()) for name, table in tables.items()})
+    content = encode({}, tables)
     block = len(content).to_bytes(_SIZE, "big") + content
     if at == 0:
-        write_file(path, lambda file: file.write(block))
+        write_bytes(path, block)
         return len(block)
     with path.open("r+b") as file:
         file.truncate(at)
@@ -41,11 +40,8 @@ def read(path: Path, length: int) -> tuple[Tables, bool]:
     while place < len(content):
         end = place + _SIZE + int.from_bytes(content[place : place + _SIZE], "big")
         try:
-            facts, arrays = decode(content[place + _SIZE : end])
+            blocks.append(decode(content[place + _SIZE : end])[1])
         except ValueError:
             intact = False
-        else:
-            columns = facts["columns"]
-            blocks.append({name: dict(zip(columns[name], arrays[name], strict=True)) for name in columns})
         place = end
     return {name: joined([block[name] for block in blocks]) for name in ("history", "metrics")}, intact

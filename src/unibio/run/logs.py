@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
-from unibio.files.atomic import write_file
+from unibio.files.atomic import write_bytes
 
 Row = dict[str, Any]
 
@@ -50,7 +50,7 @@ class JSONLines:
     def _write(self, row: Row) -> None:
         if self._start is not None:
             earlier = self._lines_up_to(self._start) if self._start and self.path.exists() else []
-            write_file(self.path, lambda file: file.write("".join(earlier).encode()))
+            write_bytes(self.path, "".join(earlier).encode())
             self._start = None
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(json.dumps(row) + "\n")

@@ -25,7 +25,7 @@ from unibio.run.metrics import Metric, as_measure, evaluate
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
 from unibio.run.progress import terminal_progress
 from unibio.run.record import Anchor, Record, diagnosis
-from unibio.run.result import Result, check_steps
+from unibio.run.result import Result
 from unibio.run.signals import noted
 from unibio.run.stopping import Stop
 
@@ -74,7 +74,10 @@ def solve(
         >>> result.status, abs(float(result.x) + jnp.pi / 2) < 0.03  # Φ(x) = sin(sin x) is least at −π/2
         (finished, True)
     """
-    check_steps(steps, key)
+    checks.whole_number("steps", steps, low=0)
+    if key is None:
+        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
+    checks.random_key(key)
     problem, x0, y0 = prepare(problem, x0, y0)
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x0, y0, key))):
         raise TypeError("solve compiles and times programs itself: inside jit or vmap use trajectory(…).")
@@ -114,7 +117,6 @@ def solve(
             guard.anchor = 0, first
 
     def probe(state: Any) -> Facts:
-        assert key is not None  # check_steps has refused that
         facts, compiling = next_step(guard.solver, problem, state, key, record.step)
         record.compile_seconds += compiling
         return facts

@@ -91,19 +91,8 @@ class Measure(eqx.Module):
         return values
 
 
-_RESERVED = {
-    "step",
-    "calls",
-    "seconds",
-    "direction_norm",
-    "finite",
-    "solver",
-    "seed",
-    "ok",
-    "status",
-    "halvings",
-    *Calls._fields,
-}
+_RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "ok", "status", "halvings", *Calls._fields}
+_RESERVED |= {"solver", "seed"}  # of a comparison
 
 
 def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:

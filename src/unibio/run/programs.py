@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.protocols import BilevelSolver, Calls, Info
+from unibio.core.protocols import BilevelSolver, Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import largest, spans_processes
@@ -68,14 +68,10 @@ def advance(
 def _step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
     """Step t of the run with this key."""
     state, info = solver.step(problem.at_step(key, t), state, jax.random.fold_in(key, t))
-    return state, _as_log(state, info)
-
-
-def _as_log(state: Any, info: Info) -> Log:
     calls = jax.tree.map(jnp.int32, info.calls)
     still = (info.direction_norm == 0) & (info.status == Status.ok)
     status = Status.where(still, Status.stationary, info.status)
-    return Log(info.direction_norm, calls, status, tree.all_finite((state.x, state.y)))
+    return state, Log(info.direction_norm, calls, status, tree.all_finite((state.x, state.y)))
 
 
 def trajectory(

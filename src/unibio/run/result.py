@@ -9,14 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from unibio.core import checks
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
 from unibio.files.atomic import write_file
-
-Table = dict[str, np.ndarray]
+from unibio.files.store import Table as Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +121,6 @@ def _rebuild(shape: Any, leaves: Any) -> PyTree:
         return {key: _rebuild(part, leaves) for key, part in parts.items()}
     built = [_rebuild(part, leaves) for part in parts]
     return built if kind == "list" else tuple(built)
-
-
-def check_steps(steps: Any, key: Any) -> None:
-    """A run needs a number of steps and a key."""
-    checks.whole_number("steps", steps, low=0)
-    if key is None:
-        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
-    checks.random_key(key)
 
 
 def until(tables: list[Table], step: int) -> list[Table]:

@@ -1,6 +1,7 @@
 """Step sizes of a solver: which it has, and the same solver with other ones."""
 
 import dataclasses
+import operator
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,18 @@ def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
     """The names of a solver's upper and lower step size."""
     names = {field.name for field in dataclasses.fields(solver)}  # type: ignore[arg-type]
     return "step_size", "lower_step_size" if "lower_step_size" in names else "lower.step_size"
+
+
+def step_sizes(solver: BilevelSolver) -> tuple[float, float]:
+    """Its upper and lower step size."""
+    upper, lower = (operator.attrgetter(name)(solver) for name in step_size_fields(solver))
+    return upper, lower
+
+
+def stepping(solver: Any, upper: float, lower: float) -> Any:
+    """The solver with these step sizes."""
+    first, second = step_size_fields(solver)
+    return replaced(replaced(solver, first, upper), second, lower)
 
 
 def scaled(solver: Any, factor: float) -> Any:

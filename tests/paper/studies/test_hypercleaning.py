@@ -12,11 +12,12 @@ from unibio.paper.cleaning import hypercleaning
 from unibio.paper.cleaning import pieces as cleaning_pieces
 from unibio.paper.cleaning import practical as cleaning_practical
 from unibio.paper.cleaning import race as cleaning_race
-from unibio.paper.cleaning.race import auroc, batch_size, candidates, stepping, training_set
+from unibio.paper.cleaning.race import auroc, batch_size, candidates, training_set
 from unibio.paper.cleaning.task import Size, digest, load
 from unibio.paper.framework import reproduce
 from unibio.paper.framework.report import command
 from unibio.paper.framework.study import Options
+from unibio.solvers.step_sizes import step_sizes, stepping
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +66,8 @@ def test_candidates():
     for name, entry in cleaning_race.SOLVERS.items():
         found = candidates(name)
         assert len(set(found)) == 8
-        assert found[0] == cleaning_race.paper_steps(name)
-        changed = stepping(name, found[-1])
+        assert found[0] == step_sizes(entry.solver)
+        changed = stepping(entry.solver, *found[-1])
         assert type(changed) is type(entry.solver)
         assert changed.step_size == found[-1][0]
 
@@ -230,7 +231,7 @@ def test_the_best_step_sizes_are_those_with_the_highest_score_and_can_be_read_ba
     assert best["UniBiO"] == (2.0, 0.1)
     assert best["noisy"] == (0.003,)
     assert best["both"] == (0.001,)
-    tables.write(tmp_path, {"tuned": scores})
+    tables.write(tmp_path / "result.json", {}, {"tuned": scores})
     assert cleaning_pieces.read_best(tmp_path / "tuned.csv") == best
     good = (tmp_path / "tuned.csv").read_text()
     for change, message in (

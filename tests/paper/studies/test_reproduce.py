@@ -1,5 +1,6 @@
 """`unibio reproduce` into a folder: the same bytes twice, and nothing lost by interruptions, damage or mistakes."""
 
+import asyncio
 import json
 import os
 import signal
@@ -247,15 +248,29 @@ def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_workers_give_the_same_bytes(tmp_path):
+def test_processes_give_the_same_bytes(tmp_path):
     reproduce.reproduce(["schedules"], tmp_path / "here")
     (tmp_path / "there").mkdir()
-    told, errors = Told(), list[Any]()
-    reproduce._in_workers(tmp_path / "there", ["schedules"], Options(), 2, told, errors)
-    assert errors == []
+    told = Told()
+    assert asyncio.run(reproduce._in_processes(tmp_path / "there", ["schedules"], Options(jobs=2), told)) == []
+    assert told.of("says") == {"schedules": "drawing"}
     assert set(told.of("started")) == set(told.of("finished")) == {"schedules"}
     table = "schedules/totals.csv"
     assert (tmp_path / "there" / table).read_bytes() == (tmp_path / "here" / table).read_bytes()
+
+
+def test_a_part_whose_process_dies_or_fails(tmp_path, monkeypatch):
+    """The others go on; what became of it is said in a sentence."""
+    (tmp_path / "out").mkdir()
+    words = {"dies": "import os; os.kill(os.getpid(), 9)", "fails": """print('["failed", "ValueError: no root"]')"""}
+    words |= {"ends": """print('["says", "at work"]'); print('["finished", "It is done."]')"""}
+    monkeypatch.setattr(reproduce, "child", lambda out, name, options: [sys.executable, "-c", words[name]])
+    told = Told()
+    errors = asyncio.run(reproduce._in_processes(tmp_path, list(words), Options(jobs=2), told))
+    assert told.of("failed")["fails"] == "ValueError: no root"
+    assert told.of("failed")["dies"].startswith("its process died, perhaps for lack of memory")
+    assert (told.of("says"), told.of("finished")) == ({"ends": "at work"}, {"ends": "It is done."})
+    assert sorted(str(error).split(":")[0] for error in errors) == ["dies", "fails"]
 
 
 def test_every_experiment_has_a_cost():
@@ -273,7 +288,7 @@ def run(tmp_path, *words):
 
 
 @pytest.mark.slow
-def test_interrupted_workers(tmp_path):
+def test_interrupted_processes(tmp_path):
     words = [*COMMAND, "reproduce", "rates", "lp-cleaning", "--jobs", "2", "--out", "out"]
     with subprocess.Popen(
         words, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path, start_new_session=True
@@ -281,7 +296,7 @@ def test_interrupted_workers(tmp_path):
         assert process.stderr is not None
         first = process.stderr.readline()
         assert first.endswith(": started\n")
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all of its group
         rest = process.stderr.read()
         assert process.wait(60) == 130, rest
     assert rest.endswith("stopped; 0 of 2 parts are finished, run the same command to continue\n")

@@ -15,9 +15,10 @@ from unibio.paper import theory
 from unibio.paper.claims.foundations import bound
 from unibio.paper.claims.registry import Found, claim, judge
 from unibio.paper.framework.study import running_slope
+from unibio.paper.studies.comparison import SOLVERS, START
 from unibio.problems import example3
 from unibio.run.programs import trajectory
-from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
+from unibio.solvers import UniBiO
 
 
 @claim("Lemma (function gap)", "ψ(w) − ψ* ≤ G(pG/μ)^{1/(p−1)} if ‖∇ψ(w)‖ ≤ G")
@@ -233,14 +234,8 @@ def figure_5_rates() -> Found:
 @functools.cache
 def _ends(name: str) -> dict[float, float]:
     """Final ‖∇Φ‖ at p = 4, 12, 20 from (.001, .001) after 500 steps, with the step sizes that the paper states."""
-    solver: Any = {
-        "StocBiO": StocBiO(0.5, 0.1, lower_steps=5, terms=9),
-        "TTSA": TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0),
-        "MA-SOBA": MASOBA(1.0, 0.01, 0.01),
-        "UniBiO": UniBiO(0.02, period=10, hypergradient=Neumann(terms=10, scale=1.0)),
-    }[name]
-    start, key = jnp.asarray(0.001), jax.random.key(0)
-    run = jax.jit(lambda p: trajectory(example3(p), solver, start, start, 500, key)[0].x)
+    start, key = jnp.asarray(START), jax.random.key(0)
+    run = jax.jit(lambda p: trajectory(example3(p), SOLVERS[name], start, start, 500, key)[0].x)
     return {p: float(np.abs(true_gradient(np.asarray(run(p))))) for p in (4.0, 12.0, 20.0)}
 
 

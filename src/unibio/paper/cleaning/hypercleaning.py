@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from unibio.paper.cleaning.pieces import PRACTICAL
 from unibio.paper.cleaning.race import SOLVERS, TRAINING
 from unibio.paper.cleaning.settings import KEPT, settings_of
 from unibio.paper.cleaning.task import digest, load
-from unibio.paper.framework.pieces import Piece, gather
+from unibio.paper.framework.pieces import Piece, gather, helpers
 from unibio.paper.framework.study import SECONDS, Options
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Hyper-cleaning of sentence pairs (Figures 2 and 3)"
 PAPER = "With 10 % wrong labels and p = 3 or 4, UniBiO has the highest training and test accuracy of seven solvers."
@@ -40,17 +37,18 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     content = digest(chosen.data)
 
     def done(pieces: list[Piece]) -> dict[str, Rows]:
-        return gather(pieces, Path(options.folder) if options.folder else None, options.jobs, say, content)
+        return gather(pieces, options, say, content)
 
     best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
     tuning: Rows = []
-    if chosen.tune and not chosen.tuned:
-        tuning = cleaning_pieces.scores(done(cleaning_pieces.tuning(chosen, common)))
-        best = cleaning_pieces.best(tuning)
-    cases = [*cleaning_pieces.cases(chosen, common), *cleaning_pieces.curve_cases(chosen, common)]
-    rates = done(cleaning_pieces.rates(chosen, cases, best))
-    pieces = cleaning_pieces.solvers(chosen, common, best) + cleaning_pieces.training(chosen, cases, best, rates)
-    found = done([piece for piece, _ in pieces])
+    with helpers("hypercleaning", options):
+        if chosen.tune and not chosen.tuned:
+            tuning = cleaning_pieces.scores(done(cleaning_pieces.tuning(chosen, common)))
+            best = cleaning_pieces.best(tuning)
+        cases = [*cleaning_pieces.cases(chosen, common), *cleaning_pieces.curve_cases(chosen, common)]
+        rates = done(cleaning_pieces.rates(chosen, cases, best))
+        pieces = cleaning_pieces.solvers(chosen, common, best) + cleaning_pieces.training(chosen, cases, best, rates)
+        found = done([piece for piece, _ in pieces])
     names = {piece.name: name for piece, name in pieces}
     before = {title.replace("rate", PRACTICAL, 1): rows[-1]["seconds"] for title, rows in rates.items()}
     rows = [names[title] | row for title, piece in found.items() for row in piece]
@@ -100,13 +98,9 @@ def _error(values: list[float]) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Tuned step sizes at the first noise, means over seeds: accuracy on training samples (noisy labels) and on test
     samples by epoch, and on test samples by seconds."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
     first = {"noise": rows[0]["noise"], "setting": "tuned", "clean_samples": rows[0]["clean_samples"]}
     rows, clock = (select(tables[name], **first) for name in ("curves", SECONDS))

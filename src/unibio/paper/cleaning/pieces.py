@@ -2,15 +2,17 @@
 
 import csv
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from unibio.files.tables import Row, Rows, from_csv
 from unibio.paper.cleaning.practical import learn_rate
-from unibio.paper.cleaning.race import SOLVERS, TRAINING, candidates, paper_steps, race, train
+from unibio.paper.cleaning.race import SOLVERS, TRAINING, candidates, race, train
 from unibio.paper.cleaning.settings import Settings
 from unibio.paper.cleaning.task import Size, load
 from unibio.paper.framework.pieces import Piece
+from unibio.solvers.step_sizes import step_sizes
 
 RATES = (1e-3, 3e-3)  # of Adam, for plain training
 TUNING_SEED = 100  # of label noise and starts on which nothing is reported
@@ -18,21 +20,18 @@ PRACTICAL = "UniBiO (practical)"
 Case = tuple[str, Row]  # a name and where it runs: data, size, noise, p, seed
 
 
-def race_piece(data: str, size: Any, noise: float, p: float, seed: int, solver: str, steps: Any, epochs: int) -> Rows:
-    """One solver's curve."""
-    return race(load(data, Size(*size), noise, seed), solver, tuple(steps), p, seed, epochs)
+def _on_task(run: Callable[..., Rows]) -> Callable[..., Rows]:
+    """run(task, seed=…, …) as a function of plain arguments, from which the task is loaded."""
+
+    def piece(data: str, size: Any, noise: float, seed: int, **others: Any) -> Rows:
+        return run(load(data, Size(*size), noise, seed), seed=seed, **others)
+
+    return piece
 
 
-def train_piece(
-    data: str, size: Any, noise: float, p: float, seed: int, kind: str, rate: float, epochs: int, wrong: float = 0.0
-) -> Rows:
-    """One curve of plain training, or of the last step of the practical setting."""
-    return train(load(data, Size(*size), noise, seed), kind, rate, p, seed, epochs, wrong).rows
-
-
-def rate_piece(data: str, size: Any, noise: float, p: float, seed: int, rate: float, epochs: int) -> Rows:
-    """The first two steps of the practical setting."""
-    return learn_rate(load(data, Size(*size), noise, seed), rate, p, seed, epochs)
+race_piece = _on_task(race)  # one solver's curve
+train_piece = _on_task(lambda task, **others: train(task, **others).rows)  # one curve of training, also the practical
+rate_piece = _on_task(learn_rate)  # the first two steps of the practical setting
 
 
 def tuning(chosen: Settings, common: Row) -> list[Piece]:
@@ -40,7 +39,7 @@ def tuning(chosen: Settings, common: Row) -> list[Piece]:
     shared = common | {"noise": chosen.noise[0], "p": chosen.p[0], "seed": TUNING_SEED + chosen.seed}
     pieces = [
         Piece(f"tune {name} {steps[0]:g} {steps[1]:g}", race_piece,
-              shared | {"solver": name, "steps": steps, "epochs": chosen.tuning_epochs})
+              shared | {"name": name, "steps": steps, "epochs": chosen.tuning_epochs})
         for name in SOLVERS for steps in candidates(name)
     ]  # fmt: skip
     pieces += [
@@ -141,9 +140,9 @@ def solvers(chosen: Settings, common: Row, best: Any) -> list[tuple[Piece, Row]]
                 where = common | {"noise": noise, "p": p, "seed": seed, "epochs": chosen.epochs}
                 for name in SOLVERS:
                     for setting in ("tuned", "paper") if seed == chosen.seed else ("tuned",):
-                        steps = best[name] if setting == "tuned" else paper_steps(name)
+                        steps = best[name] if setting == "tuned" else step_sizes(SOLVERS[name].solver)
                         title = f"{name} {setting} p={p:g} noise={noise:g} seed={seed}"
                         names = {"method": name, "setting": setting, "p": p, "noise": noise, "seed": seed}
-                        piece = Piece(title, race_piece, where | {"solver": name, "steps": steps})
+                        piece = Piece(title, race_piece, where | {"name": name, "steps": steps})
                         out.append((piece, names | {"clean_samples": chosen.validation}))
     return out

@@ -20,7 +20,7 @@ from unibio.paper.cleaning.task import Samples, Task
 from unibio.problems.hyper_cleaning import as_seen, cross_entropy, hyper_cleaning
 from unibio.run.programs import advance, check_solver, initialise, run
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
-from unibio.solvers.step_sizes import replaced, step_size_fields
+from unibio.solvers.step_sizes import step_sizes, stepping
 
 C = 1e-4
 
@@ -51,22 +51,8 @@ LOWER = (0.1, 0.5)
 
 def candidates(name: str) -> list[tuple[float, float]]:
     """The eight pairs of step sizes (upper, lower) that are tried, the paper's among them."""
-    paper = paper_steps(name)
+    paper = step_sizes(SOLVERS[name].solver)
     return [paper, (paper[0], LOWER[1]), *((upper, lower) for upper in SOLVERS[name].upper for lower in LOWER)]
-
-
-def paper_steps(name: str) -> tuple[float, float]:
-    """The paper's (upper, lower) step sizes."""
-    solver = SOLVERS[name].solver
-    return solver.step_size, solver.lower.step_size if name == "UniBiO" else solver.lower_step_size
-
-
-def stepping(name: str, steps: tuple[float, float]) -> Any:
-    """The solver with other step sizes."""
-    solver = SOLVERS[name].solver
-    for field, value in zip(step_size_fields(solver), steps, strict=True):
-        solver = replaced(solver, field, value)
-    return solver
 
 
 def batch_size(task: Task, name: str) -> int:
@@ -86,7 +72,7 @@ def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int,
     problem, x, y = hyper_cleaning(
         task.apply, task.init(key_start), task.train, task.validation, jnp.float32(p), C, batch_size=size
     )
-    solver = check_solver(stepping(name, steps), tree.dtype(x))
+    solver = check_solver(stepping(SOLVERS[name].solver, *steps), tree.dtype(x))
     length = max(1, round(len(task.truth) / size / SOLVERS[name].lower_steps))
     (state, calls), seconds, _ = run(initialise, solver, problem, x, y, key_run)
     spent = sum(int(np.asarray(each)) for each in calls)

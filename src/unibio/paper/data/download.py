@@ -1,5 +1,6 @@
 """Downloads that can be resumed, are checked, and cannot write outside their folder."""
 
+import functools
 import hashlib
 import os
 import shutil
@@ -9,6 +10,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from unibio.files.atomic import write_file
 
 _BLOCK = 1 << 20
 
@@ -86,9 +89,7 @@ def extract(archive: Path, wanted: dict[str, Path]) -> None:
     try:
         with zipfile.ZipFile(archive) as opened:
             for member, path in wanted.items():
-                unfinished = path.with_name(f".{path.name}.tmp")
-                with opened.open(member) as source, unfinished.open("wb") as target:
-                    shutil.copyfileobj(source, target, _BLOCK)
-                os.replace(unfinished, path)
+                with opened.open(member) as source:
+                    write_file(path, functools.partial(shutil.copyfileobj, source, length=_BLOCK))
     except (zipfile.BadZipFile, KeyError) as error:
         raise ValueError(f"{archive} is no archive with {', '.join(wanted)} ({error}).") from None

@@ -1,6 +1,5 @@
 """Word vectors: GloVe text or npz, and the words of a data set looked up in them."""
 
-import io
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -34,9 +33,8 @@ def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
 
 def save(vectors: Vectors, path: str | Path) -> None:
     """A compact npz that `read` reads: plain arrays, no pickle."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, words=np.asarray(vectors.words, dtype=np.str_), vectors=vectors.matrix)
-    write_file(Path(path), lambda file: file.write(buffer.getvalue()))
+    words = np.asarray(vectors.words, dtype=np.str_)
+    write_file(Path(path), lambda file: np.savez_compressed(file, words=words, vectors=vectors.matrix))
 
 
 def _from_npz(path: Path) -> Vectors:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unibio.files.tables import Row, Tables, read, read_json, write, write_json
+from unibio.files.tables import Row, Tables, read, read_json, write
 
 _RESULT, _TIMES = "result.json", "seconds.json"
 
@@ -17,21 +17,16 @@ class Part(NamedTuple):
 
 def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds: float) -> None:
     """The tables and `facts` in result.json, equal between two runs; apart from them the times, which are not."""
-    write_json(folder / _RESULT, facts | {"sha256": write(folder, tables)})
-    write_json(folder / _TIMES, {"seconds": seconds, "sha256": write(folder, clock)})
+    write(folder / _RESULT, facts, tables)
+    write(folder / _TIMES, {"seconds": seconds}, clock)
 
 
 def read_part(folder: Path) -> Part:
     """What `write_part` wrote, if every file is as it was; else a ValueError that says which is not."""
-    facts, times = (read_json(folder / name) for name in (_RESULT, _TIMES))
-    if not _is_complete(facts):
+    facts = read_json(folder / _RESULT)
+    options: Any = facts.get("options")  # the report shows them
+    complete = isinstance(options, dict) and isinstance(facts.get("versions"), dict) and bool(facts.get("sha256"))
+    if not complete or not {"seeds", "seed", "full"} <= options.keys() or type(options.get("settings", {})) is not dict:
         raise ValueError(f"{_RESULT} is damaged")
-    digests = {**facts.pop("sha256"), **times["sha256"]}
-    return Part(facts, read(folder, digests))
-
-
-def _is_complete(facts: Row) -> bool:
-    """Whether it names tables, and has the options and versions that the report shows."""
-    options: Any = facts.get("options")
-    kinds = isinstance(options, dict) and isinstance(facts.get("versions"), dict) and bool(facts["sha256"])
-    return kinds and {"seeds", "seed", "full"} <= options.keys() and isinstance(options.get("settings", {}), dict)
+    facts, tables = read(folder / _RESULT)
+    return Part(facts, tables | read(folder / _TIMES)[1])

@@ -1,16 +1,20 @@
-"""An experiment of many independent pieces: done side by side, each kept on disk when it is finished.
+"""An experiment of many independent pieces, each kept on disk when it is finished.
 
-FOLDER/NAME.csv is a piece's table and FOLDER/NAME.json says how it was made; a rerun uses it if that still fits.
+Several processes may run the same experiment side by side: each goes through the pieces in another order, and what one
+has finished, the others find.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import random
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import NamedTuple
 
-from unibio.files import tables
-from unibio.files.tables import Row, Rows
-from unibio.paper.framework.workers import as_completed, error_of, workers
+from unibio.files.store import Store, Table
+from unibio.files.tables import Row, Rows, as_columns, as_rows
+from unibio.paper.framework.study import Options, child
 
 
 class Piece(NamedTuple):
@@ -21,63 +25,41 @@ class Piece(NamedTuple):
     arguments: Row
 
 
-def gather(
-    pieces: Sequence[Piece], folder: Path | None, jobs: int, say: Callable[[str], None], data: str = ""
-) -> dict[str, Rows]:
+def gather(pieces: Sequence[Piece], options: Options, say: Callable[[str], None], data: str = "") -> dict[str, Rows]:
     """The table of every piece by its name. Interrupted, it has kept what is finished, if there is a folder.
 
     Arguments:
+        options: says in which folder, and by `turn` in which order.
         data: stands for the files that pieces read; pieces kept with another one are made anew.
     """
-    found = {piece.name: rows for piece in pieces if folder and (rows := _read(folder, piece, data)) is not None}
-    due = [piece for piece in pieces if piece.name not in found]
+    store = Store(options.folder or None)
+    versions = {name: version(name) for name in ("unibio", "jax", "numpy")}
+    found: dict[str, Rows] = {}
 
-    def finished(piece: Piece, rows: Rows) -> None:
-        found[piece.name] = rows
-        if folder:
-            _write(folder, piece, rows, data)
-        say(f"{piece.name} ({len(found)} of {len(pieces)})")
+    def facts(piece: Piece) -> Row:
+        return {"piece": piece.name, "arguments": piece.arguments, "data": data, "versions": versions}
 
-    if min(jobs, len(due)) <= 1:
-        for piece in due:
-            finished(piece, piece.fn(**piece.arguments))
-    else:
-        with workers(min(jobs, len(due))) as submit:
-            running = {submit(_work, piece): piece for piece in due}
-            errors = []
-            for future in as_completed(set(running), lambda: None):
-                error = error_of(future)
-                if error is None:
-                    finished(running[future], future.result())
-                else:
-                    errors.append(error)
-            if errors:  # after the others, which are kept
-                raise errors[0]
+    def make(piece: Piece) -> Table:
+        rows = piece.fn(**piece.arguments)
+        say(f"{piece.name} ({len(found) + 1} of {len(pieces)})")
+        return as_columns(rows)
+
+    shuffled = random.Random(options.turn).sample(pieces, len(pieces))
+    for piece in {0: pieces, 1: pieces[::-1]}.get(options.turn, shuffled):  # two processes meet in the middle
+        found[piece.name] = as_rows(store.table(functools.partial(facts, piece), functools.partial(make, piece)))
     return {piece.name: found[piece.name] for piece in pieces}
 
 
-def _work(piece: Piece) -> Rows:
-    return piece.fn(**piece.arguments)
-
-
-def _read(folder: Path, piece: Piece, data: str) -> Rows | None:
-    """None if it is not there, not whole, or was made with other arguments, data or versions."""
+@contextlib.contextmanager
+def helpers(name: str, options: Options) -> Iterator[None]:
+    """Inside, `options.jobs` − 1 other processes run the same experiment, each in another order."""
+    turns = range(1, options.jobs) if options.folder and not options.turn else ()
+    commands = [child("", name, options._replace(turn=turn)) for turn in turns]
+    made = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             start_new_session=True) for command in commands]  # fmt: skip
     try:
-        facts = tables.read_json(folder / f"{piece.name}.json")
-        if any(facts[name] != value for name, value in _facts(piece, data).items()):
-            return None
-        return tables.read(folder, facts["sha256"])[piece.name]
-    except (ValueError, KeyError):
-        return None
-
-
-def _write(folder: Path, piece: Piece, rows: Rows, data: str) -> None:
-    digests = tables.write(folder, {piece.name: rows})
-    tables.write_json(folder / f"{piece.name}.json", _facts(piece, data) | {"sha256": digests})
-
-
-def _facts(piece: Piece, data: str) -> Row:
-    """How it is made, as JSON has it."""
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in piece.arguments.items()}
-    versions = {name: version(name) for name in ("unibio", "jax", "numpy")}
-    return {"arguments": plain, "data": data, "versions": versions}
+        yield
+    finally:
+        for process in made:
+            process.kill()
+            process.communicate()

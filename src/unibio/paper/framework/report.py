@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from unibio.files.atomic import write_file
+from unibio.files.atomic import write_bytes
 from unibio.files.tables import Rows
 from unibio.paper.framework.parts import Part, read_part
-from unibio.paper.framework.study import EXPERIMENTS, Options, load
+from unibio.paper.framework.study import EXPERIMENTS, Options, load, summary
 
 FIGURES = ("figure.svg", "figure.pdf", "figure.png")
 _NUMBER = ' class="number"'
@@ -31,7 +31,7 @@ def write_report(out: Path) -> Path:
     sections = [_section(out / name, name, part) for name, part in parts.items()]
     body = [_header(parts, missing), _contents(parts), *sections, _missing(missing)]
     text = _PAGE.replace("<!-- body -->", "\n".join(part for part in body if part))
-    write_file(out / "index.html", lambda file: file.write(text.encode()))
+    write_bytes(out / "index.html", text.encode())
     return out / "index.html"
 
 
@@ -66,7 +66,7 @@ def _section(folder: Path, name: str, part: Part) -> str:
             f"<p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>",
             _figure(folder, f"{experiment.TITLE}. {described}"),
             f'<p class="verdict"><strong>Here:</strong> {_prose(experiment.verdict(part.tables))}</p>',
-            _table(experiment.summary(part.tables)),
+            _table(summary(experiment, part.tables)),
             f"<p>Run it again: {_code(command(name, part.facts['options']))}</p>",
             f"<p>Files: {_links(folder, part)}</p>",
             "</section>",

@@ -5,9 +5,9 @@ same bytes for the same seeds), result.json (options, versions, SHA-256 of every
 and figure.* (drawn from those files).
 """
 
-import concurrent.futures as futures
+import asyncio
 import contextlib
-import multiprocessing as mp
+import json
 import os
 import platform
 import shutil
@@ -25,11 +25,11 @@ from unibio.files.folders import claim, is_ours
 from unibio.files.tables import Row, Tables
 from unibio.paper.framework.parts import read_part, write_part
 from unibio.paper.framework.report import FIGURES, write_report
-from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, load
-from unibio.paper.framework.workers import as_completed, error_of, workers
+from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, child, load, summary
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
+_DIED = "its process died, perhaps for lack of memory; run it again with --jobs 1."
 # Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
 COSTS = {
     "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
@@ -62,7 +62,8 @@ def reproduce(
     report of them. A part that fails does not stop the others; its error is raised at the end.
 
     Arguments:
-        jobs: how many at once, each in its own process; with 1, in this one.
+        jobs: how many at once, each in its own process (not where an event loop is running, as in a notebook); with 1,
+            in this one.
         tell: is called with every `Event`.
     """
     chosen = checked_names(names, options.full)
@@ -76,10 +77,10 @@ def reproduce(
     out = Path(out)
     claim(out, MADE_BY)
     due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
-    errors: list[BaseException] = []
+    options = options._replace(jobs=jobs)
     try:
-        run = _in_workers if min(jobs, len(due)) > 1 else _in_turn
-        run(out, due, options._replace(jobs=jobs), jobs, tell, errors)
+        many = min(jobs, len(due)) > 1
+        errors = asyncio.run(_in_processes(out, due, options, tell)) if many else _in_turn(out, due, options, tell)
     finally:
         for name in due:
             shutil.rmtree(_unfinished(out, name), ignore_errors=True)
@@ -179,7 +180,7 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     say("drawing")
     tables = read_part(folder).tables
     _draw(folder, name, tables)
-    load(name).summary(tables)  # a part that cannot be reported is not finished
+    summary(load(name), tables)  # a part that cannot be reported is not finished
     verdict = load(name).verdict(tables)
     old = out / f".{name}.old"
     shutil.rmtree(old, ignore_errors=True)  # of a process that was killed below
@@ -203,12 +204,14 @@ def _float64() -> Iterator[None]:
 
 
 def _draw(folder: Path, name: str, tables: Tables) -> None:
-    drawn = load(name).draw(tables)
+    drawn = plot.with_style(load(name).draw, tables)
     for figure in FIGURES:
         plot.save(drawn, folder / figure)
 
 
-def _in_turn(out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]) -> None:
+def _in_turn(out: Path, names: list[str], options: Options, tell: Tell) -> list[Exception]:
+    """All parts in this process; the errors of those that failed."""
+    errors: list[Exception] = []
     for name in names:
         tell(Event("started", name))
 
@@ -219,47 +222,44 @@ def _in_turn(out: Path, names: list[str], options: Options, jobs: int, tell: Tel
             verdict = make_part(out, name, options, say)
         except Exception as error:
             errors.append(error)
-            tell(Event("failed", name, _described(error)))
+            tell(Event("failed", name, described(error)))
         else:
             tell(Event("finished", name, verdict))
+    return errors
 
 
-def _in_workers(
-    out: Path, names: list[str], options: Options, jobs: int, tell: Tell, errors: list[BaseException]
-) -> None:
-    events = mp.get_context("spawn").SimpleQueue()
+async def _in_processes(out: Path, names: list[str], options: Options, tell: Tell) -> list[Exception]:
+    """Each part in a process of its own, `options.jobs` at once; the errors of those that failed. An end of this
+    function, by Ctrl-C too, is theirs."""
+    errors: list[Exception] = []
+    free = asyncio.Semaphore(options.jobs)
+    pipe = asyncio.subprocess.PIPE
 
-    def look() -> None:
-        while not events.empty():
-            tell(events.get())
+    async def make(name: str) -> None:
+        async with free:
+            tell(Event("started", name))
+            command = child(str(out), name, options._replace(jobs=1))
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+            event = Event("failed", name, _DIED)
+            try:
+                while line := await process.stdout.readline():  # type: ignore[union-attr]
+                    kind, text = json.loads(line)
+                    event = Event(kind, name, text)
+                    if kind == "says":
+                        tell(event)
+                        event = Event("failed", name, _DIED)
+                await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+            tell(event)
+            if event.kind == "failed":
+                errors.append(ChildProcessError(f"{name}: {event.text}"))
 
-    with workers(min(jobs, len(names)), _hear, events) as submit:
-        running = {submit(_work, out, name, options._replace(jobs=1)): name for name in names}
-        for future in as_completed(set(running), look):
-            _tell_end(future, running[future], tell, errors)
+    await asyncio.gather(*(make(name) for name in names))
+    return errors
 
 
-def _tell_end(future: "futures.Future[str]", name: str, tell: Tell, errors: list[BaseException]) -> None:
-    error = error_of(future)
-    if error is None:
-        tell(Event("finished", name, future.result()))
-    else:
-        errors.append(error)
-        tell(Event("failed", name, _described(error)))
-
-
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """Its kind and its message."""
     return f"{type(error).__name__}: {error}"
-
-
-_events: Any = None  # a worker's way to tell
-
-
-def _hear(events: Any) -> None:
-    global _events
-    _events = events
-
-
-def _work(out: Path, name: str, options: Options) -> str:
-    _events.put(Event("started", name))
-    return make_part(out, name, options, lambda text: _events.put(Event("says", name, text)))

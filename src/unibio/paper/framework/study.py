@@ -2,6 +2,8 @@
 
 import concurrent.futures as futures
 import importlib
+import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -9,7 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core.noise import Noise
 from unibio.files.tables import Row, Rows, Tables
+from unibio.problems import example3
+from unibio.run.programs import Log, trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +39,8 @@ SECONDS = "seconds"  # the one table that may differ between two runs
 class Options(NamedTuple):
     """Seeds per curve, the first seed, whether to run at full size, and settings of one experiment as (name, text).
 
-    The last two change nothing in the result: where an experiment may keep pieces of it, and how many to do at once.
+    The last three change nothing in the result: where an experiment may keep pieces of it, how many processes work on
+    it, and which of them this is.
     """
 
     seeds: int = 64
@@ -43,6 +49,7 @@ class Options(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
     folder: str = ""
     jobs: int = 1
+    turn: int = 0
 
     def facts(self) -> Row:
         """What a result depends on."""
@@ -51,21 +58,35 @@ class Options(NamedTuple):
 
 
 class Experiment(Protocol):
-    """A module of `unibio.paper`. The first line of its docstring is shown in lists."""
+    """A module of `unibio.paper`. The first line of its docstring is shown in lists.
+
+    Figures are drawn in the house style. The report shows the last table, the clock's apart; a module with a function
+    `summary(tables)` shows what that returns.
+    """
 
     TITLE: str
     PAPER: str  # what the paper claims
 
     def run(self, options: Options, say: Callable[[str], None]) -> Tables: ...
     def draw(self, tables: Tables) -> "Figure": ...
-    def summary(self, tables: Tables) -> Rows: ...
     def verdict(self, tables: Tables) -> str: ...
+
+
+def child(out: str, name: str, options: Options) -> list[str]:
+    """The command that makes a part in a process of its own (child.py)."""
+    return [sys.executable, "-m", "unibio.paper.framework.child", json.dumps([out, name, options._asdict()])]
 
 
 def load(name: str) -> Experiment:
     """The experiment of that name."""
     module: Any = importlib.import_module(f"unibio.paper.{EXPERIMENTS[name]}")
     return module
+
+
+def summary(experiment: Experiment, tables: Tables) -> Rows:
+    """What the report shows of an experiment's tables."""
+    own = getattr(experiment, "summary", None)
+    return own(tables) if own else [rows for table, rows in tables.items() if table != SECONDS][-1]
 
 
 def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
@@ -101,6 +122,15 @@ def sine_gradient(state: Any) -> jax.Array:
     return jnp.abs(jnp.cos(state.x) * jnp.cos(jnp.sin(state.x)))
 
 
+def on_example3(
+    solver: Any, p: Any, steps: int, key: jax.Array, noise: Noise | None = None, start: Any = 1.0,
+    watch: Callable[[Any], Any] = sine_gradient,
+) -> Log:  # fmt: skip
+    """The log of a run on Example 3 from (start, start), with noise at both levels; `watched` is ‖∇Φ(x_t)‖."""
+    start = jnp.asarray(start)
+    return trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=watch)[1]
+
+
 def running_slope(values: np.ndarray) -> float:
     """Slope of the running mean on log–log axes, for t > 10."""
     t = np.arange(1, len(values) + 1)
@@ -119,12 +149,3 @@ def statistics(values: np.ndarray, eta: float) -> dict[str, float]:
         "slope": float(np.median(slopes)),
         "first_hit": float(np.median(hits)),
     }
-
-
-def bands(values: np.ndarray, names: Row) -> Rows:
-    """A row for each t: median, 10 % and 90 % quantile over seeds of curves (seeds, T)."""
-    low, median, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
-    return [
-        names | {"t": t, "median": float(median[t]), "low": float(low[t]), "high": float(high[t])}
-        for t in range(values.shape[1])
-    ]

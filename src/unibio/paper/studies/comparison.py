@@ -1,23 +1,17 @@
 """UniBiO, StocBiO, TTSA and MA-SOBA from (.001, .001) at the paper's step sizes (Figure 4)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, sine_gradient
-from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.paper.framework.study import Options, on_example3
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Comparison from a degenerate start (Figure 4)"
 PAPER = "From (.001, .001) StocBiO, TTSA and MA-SOBA fail for p = 4, 12, 20, and UniBiO converges."
@@ -41,14 +35,13 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         seeds = min(8, options.seeds) if name == "TTSA" else 1
 
         def one(p: Any, key: jax.Array, solver: Any = solver) -> jax.Array:
-            start = jnp.asarray(START)
-            return trajectory(example3(p), solver, start, start, T + 1, key, watch=sine_gradient)[1].watched
+            return on_example3(solver, p, T + 1, key, start=START).watched
 
         path = jax.jit(jax.vmap(one, (None, 0)) if seeds > 1 else lambda p, keys, one=one: one(p, keys[0])[None])
         keys = jax.random.split(jax.random.key(options.seed), seeds)
         for p in ORDERS:
             values = np.asarray(path(p, keys))
-            curves += bands(values, {"solver": name, "p": p})
+            curves += plot.bands(values, {"solver": name, "p": p})
             final, last = values[:, T], values[:, T - 50 : T].mean(axis=1)
             least, median, most = (float(v) for v in np.quantile(final, [0, 0.5, 1]))
             facts.append(
@@ -58,12 +51,12 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each p."""
-    return plot.with_style(draw_orders, tables["curves"])
+    return draw_orders(tables["curves"])
 
 
-def draw_orders(rows: Rows, legend: int = 1) -> "Figure":
+def draw_orders(rows: Rows, legend: int = 1) -> "plot.Figure":
     """Curves by solver, one panel for each p, in the solvers' own colours."""
     made, axes = plot.panels(len(distinct(rows, "p")), width=3.2, height=2.8, sharey=True)
     for axis, p in zip(axes, distinct(rows, "p"), strict=True):
@@ -74,11 +67,6 @@ def draw_orders(rows: Rows, legend: int = 1) -> "Figure":
     axes[0].set(ylabel="‖∇Φ(x_t)‖")
     axes[-1].legend(ncols=legend, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Final norms."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

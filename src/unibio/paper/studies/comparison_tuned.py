@@ -1,7 +1,7 @@
 """Every solver from (.001, .001), each tuned over the same 25 pairs of step sizes."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,6 @@ from unibio.paper.framework.study import Options, sine_gradient
 from unibio.paper.studies.comparison import FADE, ORDERS, START, T, draw_orders
 from unibio.problems import example3
 from unibio.solvers.step_sizes import step_size_fields
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Comparison with every solver tuned"
 PAPER = "Step sizes were chosen by a grid search over [0.01, 1]; the grid is not given."
@@ -68,28 +65,18 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                 steps=T, criterion=Final(), metrics=gradient, measurements=MEASUREMENTS,
             )  # fmt: skip
             table, setting = tuned.tables[tuned.best], tuned.settings[tuned.best]
-            low, median, high = np.quantile(table["gradient_norm"], [0, 0.5, 1], axis=0)
-            steps, calls = table["step"][0], np.median(table["calls"], axis=0)
-            curves += [
-                {"solver": name, "p": p, "t": int(t), "median": float(m), "low": float(a), "high": float(b)}
-                for t, m, a, b in zip(steps, median, low, high, strict=True)
-            ]
+            curves += plot.bands(table["gradient_norm"], {"solver": name, "p": p}, table["step"][0], (0, 1))
             upper, lower = step_size_fields(solver)
             facts.append(
                 {"solver": name, "p": p, "upper_step": setting[upper], "lower_step": setting[lower],
-                 "final": float(median[-1]), "calls": int(calls[-1])}
+                 "final": curves[-1]["median"], "calls": int(np.median(table["calls"][:, -1]))}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each p."""
-    return plot.with_style(draw_orders, tables["curves"])
-
-
-def summary(tables: Tables) -> Rows:
-    """Final norms and the step sizes that won."""
-    return tables["statistics"]
+    return draw_orders(tables["curves"])
 
 
 def verdict(tables: Tables) -> str:

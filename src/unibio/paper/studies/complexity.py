@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,9 @@ from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import Options, over, sine_gradient
+from unibio.paper.framework.study import Options, on_example3, over
 from unibio.paper.studies.noise_study import ORDERS
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Calls to reach ε"
 PAPER = "Õ(ε^{−5p+6}) oracle calls."
@@ -33,8 +28,7 @@ def one(p: Any, eta: Any, beta: Any, key: jax.Array, steps: int = T) -> tuple[ja
     """Running mean of ‖∇Φ‖ and calls so far; variance 1 on ∇_y g and df/dz, refreshes of 20 steps at most."""
     noise = Noise(grad_y_g=1.0, grad_z_f=1.0)
     solver = UniBiO(eta, momentum=beta, lower=EpochSGD(steps=20), hypergradient=Neumann(terms=1, scale=1.0))
-    start = jnp.asarray(1.0)
-    _, log = trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=sine_gradient)
+    log = on_example3(solver, p, steps, key, noise)
     calls = sum(jnp.cumsum(count) for count in log.calls)
     return jnp.cumsum(log.watched) / jnp.arange(1, steps + 1), calls  # type: ignore[return-value]
 
@@ -68,12 +62,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"calls": rows, "exponents": fits}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Calls against ε; exponents against p."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows, fits = tables["calls"], tables["exponents"]
     made, axes = plot.panels(2, width=3.6, height=2.9)
     for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
@@ -90,11 +80,6 @@ def _draw(tables: Tables) -> "Figure":
     axes[1].set(xlabel="p", ylabel="exponent of 1/ε", ylim=(0, None))
     axes[1].legend()
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Exponents."""
-    return tables["exponents"]
 
 
 def verdict(tables: Tables) -> str:

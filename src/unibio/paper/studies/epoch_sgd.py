@@ -1,7 +1,6 @@
 """Epoch-SGD at a degenerate minimiser: distance against the budget T, with the theory's T^{−1/(2(p−1))}."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,6 @@ from unibio.core.coordinates import spow
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.framework.study import Options
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Rate of Epoch-SGD at a degenerate minimiser"
 PAPER = "Theorem 2: ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
@@ -58,12 +54,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"distances": rows, "slopes": slopes}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Distances with the theory's slope through their middle."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["distances"]
     made, (axis,) = plot.panels(1, width=4.4, height=3.2)
     for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
@@ -77,11 +69,6 @@ def _draw(tables: Tables) -> "Figure":
     axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖w − w*‖")
     axis.legend(title="fitted slope")
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Slopes with their 99 % intervals."""
-    return tables["slopes"]
 
 
 def verdict(tables: Tables) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,10 +22,7 @@ from unibio.lower.sgd import SGD
 from unibio.paper.framework.study import Options
 from unibio.problems import corrupted_regression, lp_regression
 from unibio.run.ensemble import Ensemble, run_ensemble
-from unibio.solvers.step_sizes import replaced, step_size_fields
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from unibio.solvers.step_sizes import stepping
 
 TITLE = "Hyper-cleaning of ℓ_p regression (Example 2)"
 PAPER = "ℓ_p regression with a weight per sample is an instance of the problem class; it is not run in the paper."
@@ -102,7 +99,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                 }
                 return run_ensemble(problem, solvers, jnp.zeros(N), starts[p], keys, **common)
 
-            candidates = [_stepping(solver, *setting) for setting in settings]
+            candidates = [stepping(solver, *setting) for setting in settings]
             tried = lanes(
                 [candidate for candidate in candidates for _ in range(2)], jnp.tile(tuning[:2], len(settings))
             )
@@ -123,24 +120,15 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts}
 
 
-def _stepping(solver: Any, upper: float, lower: float) -> Any:
-    """The solver with these step sizes."""
-    first, second = step_size_fields(solver)
-    return replaced(replaced(solver, first, upper), second, lower)
-
-
 def _phi(problem: Problem, ends: Ensemble) -> np.ndarray:
     """Φ at the last x of every lane, inf where it is not finite."""
     phi = np.asarray(_phi_of(problem, ends.x, ends.y))
     return np.where(np.isfinite(phi), phi, np.inf)
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Validation loss above, AUROC below, a column for each p."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     orders = distinct(rows, "p")
     made, axes = plot.panels(len(orders), 2, width=2.8, height=2.3, sharex=True)
     for i, p in enumerate(orders):
@@ -156,11 +144,6 @@ def _draw(rows: Rows) -> "Figure":
     axes[len(orders)].set(ylabel="AUROC of the weights")
     axes[len(orders) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """Final Φ and AUROC."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

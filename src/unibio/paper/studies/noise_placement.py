@@ -1,7 +1,7 @@
 """Where noise enters decides: on df/dz, on the generalised Hessian too, or on ∇_y F."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,15 +12,12 @@ from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, over, sine_gradient, statistics
+from unibio.paper.framework.study import Options, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies import noise_study
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Where the noise enters"
 PAPER = "“Gaussian noise on the gradients”; its assumption puts it on df/dz and the generalised Hessian."
@@ -54,19 +51,14 @@ class _Tilted(eqx.Module):
 def _hessian(p: Any, eta: Any, variance: Any, key: jax.Array) -> jax.Array:
     """Noise on ∇_y g, df/dz and d∇_y g/dz; ten terms of the series, so that the last matters."""
     noise = Noise(grad_y_g=variance, grad_z_f=variance, hess_z=variance)
-    return _run(example3(p, noise, noise), eta, 10, key)
+    return on_example3(UniBiO(eta, hypergradient=Neumann(terms=10, scale=1.0)), p, T, key, noise).watched
 
 
 def _gradient(p: Any, eta: Any, variance: Any, key: jax.Array) -> jax.Array:
     """Noise on ∇_y g and ∇_y F: in the coordinate z the latter is multiplied by dy/dz, unbounded at y = 0."""
     exact = example3(p)
     problem = Problem(_Tilted(exact.f), exact.g, p, f_batches=_Tilt(variance), g_batches=Noise(grad_y_g=variance))
-    return _run(problem, eta, 1, key)
-
-
-def _run(problem: Problem, eta: Any, terms: int, key: jax.Array) -> jax.Array:
-    solver = UniBiO(eta, hypergradient=Neumann(terms=terms, scale=1.0))
-    start = jnp.asarray(1.0)
+    solver, start = UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0)), jnp.asarray(1.0)
     return trajectory(problem, solver, start, start, T, key, watch=sine_gradient)[1].watched
 
 
@@ -86,17 +78,14 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         say(f"noise on {place}")
         for (p, eta, variance), values in zip(cases, over(one, cases, options), strict=True):
             names = {"place": place, "p": p, "variance": variance}
-            curves += bands(values, names)
+            curves += plot.bands(values, names)
             facts.append(names | {"eta": eta} | statistics(values, eta))
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """A panel for each placement and variance."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     variances, places = distinct(rows, "variance"), distinct(rows, "place")
     made, axes = plot.panels(len(variances), len(places), width=2.9, height=2.2, sharex=True, sharey=True)
     cells = [(place, variance) for place in places for variance in variances]

@@ -1,7 +1,7 @@
 """The paper's synthetic study: UniBiO on Example 3 for p = 2, 4, 6, 8 under noise (Figure 1)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,8 @@ from unibio.comparison import plot
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, over, sine_gradient, statistics
-from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.paper.framework.study import Options, on_example3, over, statistics
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Noise study (Figure 1)"
 PAPER = "UniBiO converges for every p and noise, and larger p makes it converge more slowly."
@@ -39,8 +34,7 @@ def one(p: Any, eta: Any, variance: Any, fade: Any, key: jax.Array) -> tuple[jax
         return 1 - fade * jnp.clip(2 * t.astype(jnp.float64) / T - 1, 0, 1)
 
     solver = UniBiO(eta, hypergradient=one_term, schedule=schedule)
-    start = jnp.asarray(1.0)
-    _, log = trajectory(example3(p, noise, noise), solver, start, start, T, key, watch=sine_gradient)
+    log = on_example3(solver, p, T, key, noise)
     return log.watched, log.direction_norm
 
 
@@ -56,20 +50,15 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         seeds = 1 if variance == 0 else options.seeds
         names = {"step": "decaying" if fade else "constant", "p": p, "variance": variance}
         middle = np.median(estimates[:seeds], axis=0)
-        curves += [
-            row | {"estimate": float(value)} for row, value in zip(bands(values[:seeds], names), middle, strict=True)
-        ]
+        rows = plot.bands(values[:seeds], names)
+        curves += [row | {"estimate": float(value)} for row, value in zip(rows, middle, strict=True)]
         facts.append(names | {"eta": eta, "seeds": seeds} | statistics(values[:seeds], eta))
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """One panel for each variance, as in the paper: median and 10–90 % band of the true ‖∇Φ‖, dotted the estimate;
     below the same with a step that falls to 0, on a logarithmic axis."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
     made, axes = plot.panels(4, 2, width=2.7, height=2.4, sharey="row", sharex=True)
     panels = [(step, variance) for step in FADES for variance in distinct(rows, "variance")]
@@ -91,11 +80,6 @@ def _draw(tables: Tables) -> "Figure":
     axes[0].plot([], [], ":", color="grey", label="‖m_t‖")
     axes[0].legend(loc="upper right")
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """The statistics."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

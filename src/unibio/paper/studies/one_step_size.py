@@ -1,7 +1,7 @@
 """The synthetic study with one step size for all p, and from a start where the lower level is degenerate."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,9 @@ from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, bands, over, sine_gradient, statistics
+from unibio.paper.framework.study import Options, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies.noise_study import ORDERS, T
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "One step size for all p"
 PAPER = "Larger p makes UniBiO converge more slowly (each p with a step size of its own)."
@@ -35,7 +30,7 @@ def one(p: Any, start: Any, variance: Any, key: jax.Array) -> tuple[jax.Array, j
     def watch(state: Any) -> tuple[jax.Array, jax.Array]:
         return sine_gradient(state), jnp.abs(state.y - spow(jnp.sin(state.x), 1 / (p - 1)))
 
-    return trajectory(example3(p, noise, noise), solver, start, start, T, key, watch=watch)[1].watched
+    return on_example3(solver, p, T, key, noise, start, watch).watched
 
 
 def run(options: Options, say: Callable[[str], None]) -> Tables:
@@ -50,18 +45,15 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         for j, p in enumerate(ORDERS):
             norm, error = (values[i * len(ORDERS) + j, :seeds] for values in (norms, errors))
             for quantity, values in (("gradient norm", norm), ("lower error", error)):
-                curves += bands(values, {"case": name, "p": p, "quantity": quantity})
+                curves += plot.bands(values, {"case": name, "p": p, "quantity": quantity})
             early = float(np.median(error[:, :20].mean(axis=1)))
             facts.append({"case": name, "p": p} | statistics(norm, ETA) | {"lower_error_first_20": early})
     return {"curves": curves, "statistics": facts}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Above ‖∇Φ‖, below ‖y − y*‖."""
-    return plot.with_style(_draw, tables["curves"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["curves"]
     cases = distinct(rows, "case")
     made, axes = plot.panels(len(cases), 2, width=3.0, height=2.2, sharex=True)
     for axis, (quantity, case) in zip(axes, [(q, c) for q in distinct(rows, "quantity") for c in cases], strict=True):
@@ -76,11 +68,6 @@ def _draw(rows: Rows) -> "Figure":
             axis.set(ylabel="‖∇Φ(x_t)‖" if quantity == "gradient norm" else "‖y_t − y*(x_t)‖")
     axes[0].legend()
     return made
-
-
-def summary(tables: Tables) -> Rows:
-    """The statistics."""
-    return tables["statistics"]
 
 
 def verdict(tables: Tables) -> str:

@@ -2,24 +2,17 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import SECONDS, Options, sine_gradient, statistics
+from unibio.paper.framework.study import SECONDS, Options, on_example3, statistics
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
-from unibio.problems import example3
-from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "Convergence rates r(p)"
 PAPER = "The slope r(p) falls with p, and 75, 172, 737, 3059 inner iterations are needed on average at p = 2, 4, 6, 8."
@@ -30,12 +23,7 @@ def _path(p: float, eta: float, budget: int) -> tuple[np.ndarray, int, float]:
     """‖∇Φ(x_t)‖, lower steps per refresh, and the seconds of the run without compilation."""
     lower = EpochSGD(steps=round(1.01 * budget) + 3 if budget != 100 else 100)  # the sum of real T_k is not whole
     solver = UniBiO(eta, lower=lower, hypergradient=Neumann(terms=1, scale=1.0))
-    start = jnp.asarray(1.0)
-
-    @jax.jit
-    def path(key: Any) -> Any:
-        return trajectory(example3(p), solver, start, start, T, key, watch=sine_gradient)[1]
-
+    path = jax.jit(lambda key: on_example3(solver, p, T, key))
     key = jax.random.key(0)
     log = jax.block_until_ready(path(key))
     began = time.perf_counter()
@@ -67,12 +55,8 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"curves": curves, "statistics": facts, SECONDS: seconds}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """Running means with their upper lines; slopes."""
-    return plot.with_style(_draw, tables)
-
-
-def _draw(tables: Tables) -> "Figure":
     rows = tables["curves"]
     budgets = distinct(rows, "budget")
     made, axes = plot.panels(3, width=3.2, height=2.7)

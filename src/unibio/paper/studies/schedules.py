@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +9,6 @@ from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.paper.framework.study import Options
 from unibio.paper.theory import Constants, example3_constants, schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLE = "What the main theorem prescribes"
 PAPER = "An ε-stationary point takes Õ(ε^{−5p+6}) oracle calls."
@@ -36,12 +32,9 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     return {"totals": totals([example3_constants(p, sigma_f=1.0, sigma_g1=1.0) for p in ORDERS])}
 
 
-def draw(tables: Tables) -> "Figure":
+def draw(tables: Tables) -> "plot.Figure":
     """log10 of the total calls against ε, one line for each p; on the right against p at ε = 0.1."""
-    return plot.with_style(_draw, tables["totals"])
-
-
-def _draw(rows: Rows) -> "Figure":
+    rows = tables["totals"]
     orders = distinct(rows, "p")
     made, axes = plot.panels(2 if len(orders) > 1 else 1, width=4.2)
     styles = {"paper": "--", "sharp": "-"}

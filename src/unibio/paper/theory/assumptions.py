@@ -98,20 +98,14 @@ def _ratio_at_shift(look: Look, a: np.ndarray, b: np.ndarray) -> float:
 
 def smoothness(look: Look) -> Finding:
     """L0 for L1 = p − 2."""
-    values = []
-    for a, b in zip(look.xs, look.ys, strict=True):
-        values.append(norm(look.hessian(a, b)) - (look.p - 2) * norm(look.grad_g(a, b)))
-    k = worst(values, largest=True)
-    return Finding(
-        "g(ii)", "L0", max(values[k], 0.0), "holds", f"with L1 = p − 2 = {look.p - 2:g}", look.xs[k], look.ys[k]
-    )
+    value, at = look.extreme(lambda a, b: norm(look.hessian(a, b)) - (look.p - 2) * norm(look.grad_g(a, b)), True)
+    return Finding("g(ii)", "L0", max(value, 0.0), "holds", f"with L1 = p − 2 = {look.p - 2:g}", *at)
 
 
 def lipschitz_in_x(look: Look) -> Finding:
     """l_g1: the largest ‖∇²_xy g‖."""
-    values = [norm(look.cross(a, b)) for a, b in zip(look.xs, look.ys, strict=True)]
-    k = worst(values, largest=True)
-    return Finding("g(iii)", "l_g1", values[k], "holds", "largest ‖∇²_xy g‖ seen", look.xs[k], look.ys[k])
+    value, at = look.extreme(lambda a, b: norm(look.cross(a, b)), True)
+    return Finding("g(iii)", "l_g1", value, "holds", "largest ‖∇²_xy g‖ seen", *at)
 
 
 def _lipschitz(look: Look, fn: Callable[[Any, Any], Any]) -> tuple[float, int]:
@@ -153,39 +147,35 @@ def generalised_hessian(look: Look) -> Finding:
     def least(a: np.ndarray, b: np.ndarray) -> float:
         return least_stretch(look.generalised(a, b))
 
-    values = [least(a, b) for a, b in zip(look.xs, look.ys, strict=True)]
-    k = worst(values, largest=False)
+    value, at = look.extreme(least, False)
     slope, limit = trend(look, least, largest=False)
     if slope > POWER:
         note = f"it vanishes like distance^{slope:.1f} from the shift: p is too small here, or g not convex"
-        return Finding("g(v)", "mu_J", limit, "violated", note, look.xs[k], look.ys[k])
+        return Finding("g(v)", "mu_J", limit, "violated", note, *at)
     at_shift = look.to_y(jnp.asarray(look.shift, look.flat_y.dtype))
     found = np.asarray(tree.ravel(differentiable_in_z(look.problem, look.x, at_shift).grad_g)[0])
-    exists = bool(found[look.within].all())
-    values[k] = float(np.fmin(values[k], limit))
-    if values[k] <= 0:
-        return Finding(
-            "g(v)", "mu_J", values[k], "violated", "the generalised Hessian is singular", look.xs[k], look.ys[k]
-        )
-    verdict, note = (
-        ("holds", "smallest singular value") if exists else ("cannot tell", "its limit at the shift was not seen")
-    )
-    return Finding("g(v)", "mu_J", values[k], verdict, note, look.xs[k], look.ys[k])
+    value = float(np.fmin(value, limit))
+    if value <= 0:
+        return Finding("g(v)", "mu_J", value, "violated", "the generalised Hessian is singular", *at)
+    if not found[look.within].all():
+        return Finding("g(v)", "mu_J", value, "cannot tell", "its limit at the shift was not seen", *at)
+    return Finding("g(v)", "mu_J", value, "holds", "smallest singular value", *at)
+
+
+def _bounded(look: Look, quantity: Callable[[Any, Any], float], names: tuple[str, str], seen: str, why: str) -> Finding:
+    """A bound on the quantity: the largest value seen, and whether it grows towards the shift."""
+    value, at = look.extreme(quantity, True)
+    slope, limit = trend(look, quantity, largest=True)
+    most = float(np.fmax(value, limit))
+    if slope < -POWER:
+        return Finding(*names, most, "violated", f"it grows like distance^{slope:.1f} to the shift{why}", *at)
+    return Finding(*names, most, "holds", seen, *at)
 
 
 def bounded_hessian(look: Look) -> Finding:
     """‖d∇_y g/dz‖ ≤ C."""
-
-    def stretch(a: np.ndarray, b: np.ndarray) -> float:
-        return norm(look.generalised(a, b))
-
-    values = [stretch(a, b) for a, b in zip(look.xs, look.ys, strict=True)]
-    k = worst(values, largest=True)
-    slope, limit = trend(look, stretch, largest=True)
-    if slope < -POWER:
-        note = f"it grows like distance^{slope:.1f} to the shift: p is too large, or the Hessian does not vanish there"
-        return Finding("g(vi)", "C", float(np.fmax(values[k], limit)), "violated", note, look.xs[k], look.ys[k])
-    return Finding("g(vi)", "C", float(np.fmax(values[k], limit)), "holds", "largest norm seen", look.xs[k], look.ys[k])
+    why = ": p is too large, or the Hessian does not vanish there"
+    return _bounded(look, lambda a, b: norm(look.generalised(a, b)), ("g(vi)", "C"), "largest norm seen", why)
 
 
 def grad_x_f(look: Look) -> Finding:
@@ -210,17 +200,7 @@ def df_dz(look: Look) -> Finding:
 
 def df_dz_bounded(look: Look) -> Finding:
     """‖df/dz‖ ≤ l_f0."""
-
-    def size(a: np.ndarray, b: np.ndarray) -> float:
-        return norm(look.df_dz(a, b))
-
-    values = [size(a, b) for a, b in zip(look.xs, look.ys, strict=True)]
-    k = worst(values, largest=True)
-    slope, limit = trend(look, size, largest=True)
-    grows = slope < -POWER
-    note = f"grows like distance^{slope:.1f} to the shift" if grows else "largest ‖df/dz‖ seen"
-    most = float(np.fmax(values[k], limit))
-    return Finding("f(iii)", "l_f0", most, "violated" if grows else "holds", note, look.xs[k], look.ys[k])
+    return _bounded(look, lambda a, b: norm(look.df_dz(a, b)), ("f(iii)", "l_f0"), "largest ‖df/dz‖ seen", "")
 
 
 def gap(look: Look) -> Finding:

@@ -66,6 +66,12 @@ class Look:
         """D H."""
         return np.asarray(self.scaling(a, b))[:, None] * np.asarray(self.hessian(a, b))
 
+    def extreme(self, quantity: Callable[[Any, Any], float], largest: bool) -> tuple[float, tuple[Any, Any]]:
+        """The worst value of a quantity over all points, and the point."""
+        values = [quantity(a, b) for a, b in zip(self.xs, self.ys, strict=True)]
+        k = worst(values, largest)
+        return values[k], (self.xs[k], self.ys[k])
+
     def near_shift(self, distance: float) -> list[tuple[np.ndarray, np.ndarray]]:
         """Points whose coordinates of y are, one at a time and all together, at this distance from the shift; of those
         coordinates whose shift lies in the region."""

@@ -1,0 +1,59 @@
+"""Tables on disk, each under the digest of all that its numbers depend on.
+
+Tables of different work lie side by side in one folder, and one that is there is not computed again, whoever put it
+there: work continues after a stop, and can be shared out.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from unibio.files.archive import Facts, decode, encode
+from unibio.files.atomic import write_bytes
+
+Table = dict[str, np.ndarray]
+
+
+class Store:
+    """Tables by what they depend on; without a folder nothing is kept.
+
+    Arguments:
+        agreed: where several processes share the work they must all find a table or none; from what this process has
+            read (b"" if nothing) it makes what all go by.
+        writes: whether this process writes.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        agreed: Callable[[bytes], bytes] = lambda content: content,
+        writes: bool = True,
+    ) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.agreed = agreed
+        self.writes = writes
+
+    def table(self, depends_on: Callable[[], Facts], make: Callable[[], Table]) -> Table:
+        """The table kept for these facts, or `make()`, which is then kept. One that is damaged is made anew."""
+        if self.folder is None:
+            return make()
+        facts = json.dumps(depends_on(), sort_keys=True, default=int).encode()
+        path = self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}.table"
+        content = self.agreed(path.read_bytes() if path.exists() else b"")
+        try:
+            if content:
+                return decode(content)[1]["table"]
+        except ValueError as error:
+            warnings.warn(f"{path} is made anew: {error}", RuntimeWarning, stacklevel=4)
+        made = make()
+        try:
+            if self.writes:
+                write_bytes(path, encode({}, {"table": made}))
+        except OSError as error:  # what was computed is not thrown away for it
+            warnings.warn(f"{path} is not kept: {error.strerror or error}.", RuntimeWarning, stacklevel=4)
+        return made

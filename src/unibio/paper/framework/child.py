@@ -1,0 +1,47 @@
+"""One experiment in a process of its own: `python -m unibio.paper.framework.child` with the words of `study.child`.
+
+It tells what it does by lines of JSON on its stdout, (kind, text) as in `Event`, and ends when its stdin is closed, as
+it is when its parent ends, however that dies.
+"""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from unibio.files.cache import set_up_jax
+from unibio.paper.framework.reproduce import described, make_part
+from unibio.paper.framework.study import Options, load
+from unibio.run.progress import quiet
+
+
+def main() -> None:
+    """Makes a part; or, with `turn`, helps another process with the pieces of one."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    out, name, given = json.loads(sys.argv[1])
+    options = Options(**given)._replace(settings=tuple((key, text) for key, text in given["settings"]))
+    set_up_jax()
+    if options.turn:
+        with quiet():
+            load(name).run(options, lambda text: None)
+        return
+    try:
+        verdict = make_part(Path(out), name, options, lambda text: _tell("says", text))
+    except Exception as error:
+        _tell("failed", described(error))
+    else:
+        _tell("finished", verdict)
+
+
+def _tell(kind: str, text: str) -> None:
+    print(json.dumps([kind, text]), flush=True)
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # nothing is ever sent
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
