@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 MODULES = {"scikit-learn": "sklearn", "orbax-checkpoint": "orbax"}  # where the module has another name
-TOOLS = {"pytest-xdist", "ruff", "mypy"}  # programs and plugins, which no file imports
+TOOLS = {"coverage", "pytest-xdist", "ruff", "mypy"}  # programs and plugins, which no file imports
 FOLDERS = ("src", "tests", "scripts", "benchmarks", "examples")
 
 
