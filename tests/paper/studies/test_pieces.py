@@ -60,5 +60,6 @@ def test_an_error_keeps_what_is_finished(tmp_path):
     assert CALLS == []
 
 
+@pytest.mark.slow
 def test_in_processes(tmp_path):
     assert gather(pieces(), tmp_path, 2, lambda text: None) == gather(pieces(), None, 1, lambda text: None)
