@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -26,12 +27,36 @@ FIRST = {
     "test_two_processes",
     "test_scripts",
     "test_the_readme_example",
-    "test_sharded_equals_single",
 }
 
 
+def _name(nodeid):
+    return nodeid.rpartition("::")[2].partition("[")[0]
+
+
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.name.partition("[")[0] not in FIRST)
+    items.sort(key=lambda item: _name(item.nodeid) not in FIRST)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """What shares compiled programs runs in one worker: the laws of one solver, and the tests of one file. (The marker
+    `xdist_group` would say so too, but pytest-xdist 3.8 ignores it silently under pytest 9.)"""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SharedPrograms(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            if _name(nodeid) in FIRST:
+                return nodeid
+            if file.endswith("test_laws.py"):
+                solver = re.search(r"((?:MA-|BO-)?\w+)\]$", nodeid)
+                return solver[1] if solver else nodeid
+            return file
+
+    config.option.loadscopereorder = False
+    return SharedPrograms(config, log)
 
 
 @pytest.fixture(autouse=True)

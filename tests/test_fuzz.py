@@ -10,7 +10,8 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 CHECKS = [
     pytest.param(["fuzz.py", "70", "0"], id="fuzz of the API", marks=pytest.mark.slow),
     pytest.param(["fuzz.py", "0", "30"], id="fuzz of the command line", marks=pytest.mark.slow),
-    pytest.param(["kill_test.py", "3", "600"], id="kills"),
+    pytest.param(["kill_test.py", "1", "600"], id="a kill"),
+    pytest.param(["kill_test.py", "5", "600"], id="kills", marks=pytest.mark.slow),
     pytest.param(["determinism.py", "--small"], id="determinism", marks=pytest.mark.slow),  # kills compare bits too
 ]
 

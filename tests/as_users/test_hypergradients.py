@@ -116,6 +116,7 @@ class Kinked(eqx.Module):
 
 
 @pytest.mark.parametrize("kinked", [(0,), (2,), (5,), (2, 6), (0, 1, 2, 3, 4, 5, 6, 7)])
+@pytest.mark.slow
 def test_a_kink_in_any_coordinate_is_seen(kinked):
     problem = ub.Problem(Kinked(jnp.zeros(8).at[jnp.array(kinked)].set(1.0)), quartic, p=4.0)
     assert ub.hypergradient(problem, jnp.zeros(8), jnp.zeros(8))[1].status == Status.no_limit
@@ -141,6 +142,7 @@ def test_the_bias_of_the_distance_is_reported():
     assert error / 2 < float(info.error) < 5 * error
 
 
+@pytest.mark.slow
 def test_the_readme_and_docstring_example():
     problem = ub.Problem(lambda x, y, batch: y**3, lambda x, y, batch: y**4 / 4 - y * jnp.sin(x), p=4.0)
     value, info = ub.hypergradient(problem, 0.0, 0.0)

@@ -21,5 +21,6 @@ def test_what_is_no_minimiser_is_nan_in_compiled_code(name):
     check_nan(name, "float32")
 
 
+@pytest.mark.slow
 def test_uneven_scales():
     check_uneven_scales("float32")

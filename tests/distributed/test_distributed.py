@@ -66,26 +66,37 @@ def test_two_processes(tmp_path):
     process, and again with two, to the undisturbed end. (One test, so that no second worker starts them all again.)"""
     (first, second), outlived = launch("trajectories", tmp_path)
     assert second[0] == -signal.SIGKILL, second[1]
-    saba = check_trajectories(tmp_path)
+    saba = check_trajectories(tmp_path, [runs.PAIR])[runs.PAIR]
     assert first[0] not in (0, None)
     assert outlived < 30
     assert re.search("another task died|(reset|closed) by peer", first[1]), first[1]  # JAX's own message
     check_resumes(tmp_path, saba)
 
 
-def check_trajectories(folder):
-    """Against runs in this process, without a mesh; that of SABA on the regression is returned."""
+@pytest.mark.slow
+def test_every_solver_on_every_problem_in_two_processes(tmp_path):
+    """Each of the six pairs gives the trajectory of one process, and a comparison its table."""
+    ends, _ = launch("pairs", tmp_path)
+    assert [code for code, _ in ends] == [0, 0], ends
+    check_trajectories(tmp_path, runs.PAIRS)
+    table = runs.compared()
+    for process in range(2):
+        assert_close(dict(np.load(tmp_path / f"compared{process}.npz")), table)
+
+
+def check_trajectories(folder, pairs):
+    """Against runs in this process, without a mesh, which are returned."""
     saved = [np.load(folder / f"process{process}.npz") for process in range(2)]
     settings = {"cleaning": runs.cleaning(), "regression": runs.regression()}
     single = {}
-    for name, solver in runs.PAIRS:
+    for name, solver in pairs:
         problem, x, y = settings[name]
         wanted = single[name, solver] = runs.columns(runs.solve(problem, runs.SOLVERS[solver], x, y))
         assert np.ptp(wanted["direction_norm"]) > 0
         for file in saved:
             start = f"{name}/{solver}/"
             assert_close({key.removeprefix(start): file[key] for key in file.files if start in key}, wanted)
-    return single["regression", "SABA"]
+    return single
 
 
 def check_resumes(folder, saba):
@@ -98,10 +109,8 @@ def check_resumes(folder, saba):
     assert part.steps == 70
     ends, _ = launch("resume", folder)
     assert [code for code, _ in ends] == [0, 0], ends
-    table = runs.compared()
     for process in range(2):
         assert_close(dict(np.load(folder / f"resumed{process}.npz")), saba)
-        assert_close(dict(np.load(folder / f"compared{process}.npz")), table)
     with pytest.raises(ValueError, match="belongs to another run, which differs in key"):
         runs.solve(problem, runs.SOLVERS["SABA"], x, y, folder / "checkpoints", key=jax.random.key(1))
 

@@ -22,7 +22,7 @@ def test_the_regression_oracle():
 
 
 @pytest.mark.parametrize("p", [2.0, 2.5, 3.0, 4.0, 6.0, 8.0])
-@pytest.mark.parametrize(("n", "d"), [(60, 8), (20, 50)])
+@pytest.mark.parametrize(("n", "d"), [(60, 8), pytest.param(20, 50, marks=pytest.mark.slow)])
 def test_against_an_independent_newton(p, n, d):
     train, validation, weights = lp_data(3, n=n, m=n, d=d)
     problem = ub.problems.lp_regression(train, validation, p, 1e-2)

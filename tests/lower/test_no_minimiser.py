@@ -14,7 +14,7 @@ DTYPES = ["float32", "float64"]
 SPREAD = np.asarray([-1e-3, 1e-3])  # what cancels in the gradient
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 @pytest.mark.parametrize("name", WITHOUT)
 def test_what_is_no_minimiser_is_refused(name, dtype):
     check_refused(name, dtype)

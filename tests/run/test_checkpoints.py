@@ -196,6 +196,7 @@ def test_a_stream_goes_on_from_a_checkpoint_and_is_no_other_way_to_draw(tmp_path
             run(tmp_path, 23, **other)
 
 
+@pytest.mark.slow
 def test_optimisers_that_differ_in_a_number_they_close_over(tmp_path):
     """It stands in the program of a step, though in no field of the solver."""
     with jax.numpy_dtype_promotion("standard"):

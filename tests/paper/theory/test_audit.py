@@ -38,6 +38,7 @@ def test_a_problem_that_satisfies_them(coupled):
     assert "g(vi)" in str(coupled)
 
 
+@pytest.mark.slow
 def test_p_too_large():
     problem = restated(ub.problems.coupled_example3(4.0, COUPLING), 6.0)
     found = theory.audit(problem, jnp.zeros(2), 0.3 * jnp.ones(2), samples=30)
@@ -139,6 +140,7 @@ def test_the_shift_counts_only_inside_the_region():
     assert 2 / (3 * 3.1**3) * 0.5 < found["g(iv)"].value <= 2 / (3 * 2.9**3)
 
 
+@pytest.mark.slow
 def test_float32_cannot_approach_the_shift_at_p_20():
     x = jnp.asarray(0.3, jnp.float32)
     found = theory.audit(ub.problems.example3(20.0), x, x, samples=20)

@@ -68,6 +68,7 @@ def lag(run):
     return worst
 
 
+@pytest.mark.slow
 def test_the_lag_of_the_average(run):
     c = run[4]
     span = ETA * BETA / (1 - BETA)
@@ -110,6 +111,7 @@ def test_neumann_at_the_iterates(run):
     np.testing.assert_allclose(np.asarray(series - exact), -np.asarray(exact) / 8, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_momentum_recursion(run):
     """ε_{t+1} = βε_t + (1−β)ε̂_{t+1} + βS(x_t, x_{t+1}), step by step."""
     x, m, _, coupling, _, _ = run
