@@ -73,8 +73,9 @@ class Experiment(Protocol):
 
 
 def child(out: str, name: str, options: Options) -> list[str]:
-    """The command that makes a part in a process of its own (child.py)."""
-    return [sys.executable, "-m", "unibio.paper.framework.child", json.dumps([out, name, options._asdict()])]
+    """The command that makes a part in a process of its own (child.py), which imports from where this one does."""
+    start = f"import sys; sys.path[:] = {sys.path!r}; from unibio.paper.framework.child import main; main()"
+    return [sys.executable, "-c", start, json.dumps([out, name, options._asdict()])]
 
 
 def load(name: str) -> Experiment:
