@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from unibio.files.cache import set_up_jax
-from unibio.paper.framework.reproduce import described, make_part
+from unibio.paper.framework.reproduce import described, float64, make_part
 from unibio.paper.framework.study import Options, load
 from unibio.run.progress import quiet
 
@@ -29,7 +29,7 @@ def main() -> None:
     options = Options(**given)._replace(settings=tuple((key, text) for key, text in given["settings"]))
     set_up_jax()
     if options.turn:
-        with quiet():
+        with quiet(), float64():
             load(name).run(options, lambda text: None)
         return
     try:

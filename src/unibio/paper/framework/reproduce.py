@@ -170,7 +170,7 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
     facts = _facts(name, options)
     plot.warm_up()
     pieces = out / f".{name}.pieces"
-    with quiet(), _float64():
+    with quiet(), float64():
         tables = load(name).run(options._replace(folder=str(pieces)), say)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
@@ -193,7 +193,8 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
 
 
 @contextlib.contextmanager
-def _float64() -> Iterator[None]:
+def float64() -> Iterator[None]:
+    """Everything inside is computed in float64."""
     config: Any = jax.config
     before = config.jax_enable_x64
     config.update("jax_enable_x64", True)
