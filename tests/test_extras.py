@@ -11,8 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MODULES = {"scikit-learn": "sklearn", "orbax-checkpoint": "orbax"}  # where the module has another name
-TOOLS = {"coverage", "pytest-xdist", "ruff", "mypy"}  # programs and plugins, which no file imports
+MODULES = {
+    "scikit-learn": "sklearn",
+    "orbax-checkpoint": "orbax",
+    "pytest-xdist": "xdist",
+}  # where the module has another name
+TOOLS = {"coverage", "ruff", "mypy"}  # programs and plugins, which no file imports
 FOLDERS = ("src", "tests", "scripts", "benchmarks", "examples")
 
 

@@ -82,11 +82,12 @@ def _estimate(
     """The estimate, its info, and whether a row of the Hessian vanishes; `singular`: prepared for that."""
     check_functions(problem, x, y)
     if isinstance(method, Implicit):
-        value, info = method.evaluate(problem, x, y, key, search=singular)
+        answer = method.evaluate(problem, x, y, key, search=singular)
     else:
-        value, info = method(problem, x, y, key)
-    if not isinstance(info, HyperInfo):
+        answer = method(problem, x, y, key)
+    if not isinstance(answer[-1], HyperInfo):
         raise TypeError(f"method must return (value, HyperInfo); {type(method).__name__} is no hypergradient method.")
+    value, info = answer
     # Asked before the assessment, which gives every info a v: `_is_singular` wants to know whether the method had one.
     vanishes = jnp.asarray(False) if singular else _is_singular(problem, x, info)
     noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)

@@ -121,9 +121,9 @@ class Implicit(eqx.Module):
             k, point, _ = state
             return (k == 0) | ((k == 1) & tree.any_true(point.singular))
 
-        unknown = tree.zeros_like(jax.eval_shape(lambda: self.prepare(problem, x, y, key)))
-        start = unmoved(y, y, jnp.int32(0)), unknown
-        _, point, prepared = jax.lax.while_loop(unfinished, prepare, (jnp.int32(0), *start))
+        zeros, none = tree.zeros_like(y), jnp.int32(0)
+        unknown = Prepared(zeros, jnp.zeros((), tree.dtype(y)), zeros, none)
+        _, point, prepared = jax.lax.while_loop(unfinished, prepare, (none, unmoved(y, zeros, none), unknown))
         return point, prepared
 
 
