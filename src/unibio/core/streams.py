@@ -54,14 +54,16 @@ def shuffled(key: jax.Array, position: jax.Array, n: int) -> jax.Array:
     """
     rows = math.isqrt(n - 1) + 1
     columns = -(-n // rows)
-    salts = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
+    salts = jax.random.bits(key, (_ROUNDS,), jnp.uint32).reshape(-1, 2)
     a, b = jnp.uint32(rows), jnp.uint32(columns)
 
     def moved(place: jax.Array) -> jax.Array:
-        row, column = place // b, place % b
-        for k in range(0, _ROUNDS, 2):
-            row = (row + _hash(column ^ salts[k]) % a) % a
-            column = (column + _hash(row ^ salts[k + 1]) % b) % b
+        def move(place: tuple[jax.Array, jax.Array], salt: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+            row, column = place
+            row = (row + _hash(column ^ salt[0]) % a) % a
+            return (row, (column + _hash(row ^ salt[1]) % b) % b), None
+
+        (row, column), _ = jax.lax.scan(move, (place // b, place % b), salts)
         return row * b + column
 
     place = moved(jnp.asarray(position, jnp.uint32))
