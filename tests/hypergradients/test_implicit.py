@@ -215,8 +215,8 @@ def test_calls_are_exact():
     assert [int(c) for c in info.calls] == [60, 0, (1 + 8) * 60, 60]
     _, info = ub.CG(preconditioner=ub.Identity())(problem, x, w, None)
     assert [int(c) for c in info.calls] == [60, 0, (1 + int(info.iterations)) * 60, 60]
-    _, info = ub.CG()(problem, x, w, None)  # 8 unknowns: one block of 8 products
-    assert [int(c) for c in info.calls] == [60, 0, (1 + int(info.iterations) + 8) * 60, 60]
+    _, info = ub.CG()(problem, x, w, None)  # one block of 8 products gives the diagonal and shows the rows
+    assert [int(c) for c in info.calls] == [60, 0, (int(info.iterations) + 8) * 60, 60]
     _, info = ub.Unrolled(7, 0.1)(problem, x, w, None)
     assert [int(c) for c in info.calls] == [60, 7 * 60, 0, 0]
     _, assessed = ub.hypergradient(problem, x, w, ub.CG())
