@@ -36,13 +36,22 @@ SOLVERS = {
 
 
 PAIRS = [(problem, solver) for problem in ("regression", "cleaning") for solver in SOLVERS]
+PAIRS.append(("streamed", "StocBiO"))
 
 
-def regression() -> tuple[Any, Any, Any]:
-    """ℓ_4 regression, all data on each process."""
+def regression(**drawing) -> tuple[Any, Any, Any]:
+    """ℓ_4 regression, all data on each process; `drawing` says how a Dataset draws if not in random batches."""
     data = ub.problems.corrupted_regression(N, D)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, 0.01, BATCH)
+    if drawing:
+        samplers = [ub.Dataset(sampler.data, **drawing) for sampler in (problem.f_batches, problem.g_batches)]
+        problem = ub.Problem(problem.f, problem.g, problem.p, f_batches=samplers[0], g_batches=samplers[1])
     return problem, jnp.zeros(N), jnp.full(D, 0.1)
+
+
+def streamed() -> tuple[Any, Any, Any]:
+    """The same with batches that continue from step to step without replacement."""
+    return regression(batch_size=BATCH, stream=True)
 
 
 def linear(y, inputs):
@@ -73,12 +82,13 @@ def columns(result):
 
 
 def on_mesh():
-    """Both problems on all devices, the second one from this process's rows."""
+    """The problems on all devices, the cleaning one from this process's rows."""
     mesh = distributed.mesh()
     rows = distributed.rows_of_this_process(N, mesh)
     assert rows.stop - rows.start == N // jax.process_count()
-    second = cleaning(rows, lambda local: distributed.from_local(local, N, mesh))
-    return {"regression": distributed.shard(*regression(), mesh), "cleaning": distributed.shard(*second, mesh)}
+    from_rows = cleaning(rows, lambda local: distributed.from_local(local, N, mesh))
+    settings = {"regression": regression(), "streamed": streamed(), "cleaning": from_rows}
+    return {name: distributed.shard(*setting, mesh) for name, setting in settings.items()}
 
 
 def check_pairs(folder, pairs):

@@ -75,7 +75,7 @@ def test_two_processes(tmp_path):
 
 @pytest.mark.slow
 def test_every_solver_on_every_problem_in_two_processes(tmp_path):
-    """Each of the six pairs gives the trajectory of one process, and a comparison its table."""
+    """Each of the seven pairs gives the trajectory of one process, and a comparison its table."""
     ends, _ = launch("pairs", tmp_path)
     assert [code for code, _ in ends] == [0, 0], ends
     check_trajectories(tmp_path, runs.PAIRS)
@@ -87,7 +87,7 @@ def test_every_solver_on_every_problem_in_two_processes(tmp_path):
 def check_trajectories(folder, pairs):
     """Against runs in this process, without a mesh, which are returned."""
     saved = [np.load(folder / f"process{process}.npz") for process in range(2)]
-    settings = {"cleaning": runs.cleaning(), "regression": runs.regression()}
+    settings = {"cleaning": runs.cleaning(), "regression": runs.regression(), "streamed": runs.streamed()}
     single = {}
     for name, solver in pairs:
         problem, x, y = settings[name]
@@ -147,9 +147,7 @@ def test_checksums_know_every_entry_and_its_place():
 @pytest.mark.slow
 def test_streams_and_everything_on_a_mesh(drawing):
     """VRBO, which enlarges batches, on a mesh of one device: the run without a mesh."""
-    problem, x, y = runs.regression()
-    data = [ub.Dataset(sampler.data, **drawing) for sampler in (problem.f_batches, problem.g_batches)]
-    problem = ub.Problem(problem.f, problem.g, 4.0, f_batches=data[0], g_batches=data[1])
+    problem, x, y = runs.regression(**drawing)
     solver = ub.VRBO(0.1, 0.002, terms=1)
     wanted = runs.columns(runs.solve(problem, solver, x, y, steps=10))
     problem, x, y = distributed.shard(problem, x, y, distributed.mesh())
