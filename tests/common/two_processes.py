@@ -44,7 +44,7 @@ def regression(**drawing) -> tuple[Any, Any, Any]:
     data = ub.problems.corrupted_regression(N, D)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, 0.01, BATCH)
     if drawing:
-        samplers = [ub.Dataset(sampler.data, **drawing) for sampler in (problem.f_batches, problem.g_batches)]
+        samplers = [ub.Dataset(pair, **drawing) for pair in (data.validation, data.train)]
         problem = ub.Problem(problem.f, problem.g, problem.p, f_batches=samplers[0], g_batches=samplers[1])
     return problem, jnp.zeros(N), jnp.full(D, 0.1)
 
