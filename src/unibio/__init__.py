@@ -35,12 +35,13 @@ from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
 from unibio.run import logs
+from unibio.run.between import Between, End, Restart, View
 from unibio.run.checkpoints import Checkpoints
-from unibio.run.loop import solve
 from unibio.run.metrics import Accuracy, LowerResidual, Truth
-from unibio.run.programs import trajectory
 from unibio.run.result import Result
+from unibio.run.solve import solve
 from unibio.run.stopping import Above, Below, MaxCalls, MaxSeconds
+from unibio.run.trajectory import trajectory
 from unibio.solvers import BOREP, F2SA, MASOBA, SABA, SOBA, SOLVERS, SUSTAIN, TTSA, VRBO, AmIGO, StocBiO, UniBiO
 
 if TYPE_CHECKING:
@@ -66,12 +67,14 @@ __all__ = [
     "Auto",
     "Batch",
     "Below",
+    "Between",
     "Box",
     "Calls",
     "CallsToReach",
     "Checkpoints",
     "Comparison",
     "Dataset",
+    "End",
     "EpochSGD",
     "Exact",
     "Final",
@@ -93,6 +96,7 @@ __all__ = [
     "Power",
     "Problem",
     "Randomised",
+    "Restart",
     "Result",
     "Simplex",
     "Status",
@@ -101,6 +105,7 @@ __all__ = [
     "Tuned",
     "UniBiO",
     "Unrolled",
+    "View",
     "__version__",
     "abs_pow",
     "argmin",

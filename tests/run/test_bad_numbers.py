@@ -41,7 +41,7 @@ def test_back_off_goes_back_to_the_anchor_with_half_the_step(chunk):
     assert result.status == "finished"
     # 64 steps make 2^8; then 1.5^(k/8) ≤ 2^4.51 for k ≤ 61, which is step 125: back to 64 once more, and 1.25
     np.testing.assert_allclose(float(result.x), 2.0**8 * 1.25 ** (66 / 8), rtol=1e-12)
-    np.testing.assert_array_equal(result.history["halvings"], [0] * 64 + [2] * 66)
+    np.testing.assert_array_equal(result.history["restarts"], [0] * 64 + [2] * 66)
     np.testing.assert_array_equal(result.history["step"], np.arange(130))
     assert "halved 2 times" in result.message
     # All 100 and 61 finite steps from the abandoned attempts were paid for.
@@ -54,11 +54,11 @@ def test_back_off_is_what_one_would_do_by_hand():
     assert ub.solve(problem, solver, x, y, steps=20_000, key=KEY).status == "diverged"
     result = ub.solve(problem, solver, x, y, steps=20_000, key=KEY, back_off=5)
     assert result.status == "finished"
-    halvings = result.history["halvings"]
-    assert halvings[-1] == 2
+    restarts = result.history["restarts"]
+    assert restarts[-1] == 2
     by_hand: ub.Result | None = None
-    for count in np.unique(halvings):
-        end = int(np.flatnonzero(halvings == count)[-1]) + 1
+    for count in np.unique(restarts):
+        end = int(np.flatnonzero(restarts == count)[-1]) + 1
         by_hand = ub.solve(problem, scaled(solver, 0.5 ** int(count)), x, y, steps=end, key=KEY, resume=by_hand)
     assert by_hand is not None
     np.testing.assert_array_equal(result.x, by_hand.x)
@@ -104,9 +104,9 @@ class Killed(Exception):
     pass
 
 
-def killed_after(step, halvings):
+def killed_after(step, restarts):
     def callback(row):
-        if row["halvings"] == halvings and row["step"] >= step:
+        if row["restarts"] == restarts and row["step"] >= step:
             raise Killed
 
     return callback
@@ -121,7 +121,7 @@ def test_a_run_killed_after_going_back_to_the_start(tmp_path):
     assert [path.stem for path in files.files()] == ["step-000000000000"]
     again = go(fast, back_off=4, checkpoint=files)
     assert (float(again.x), again.calls) == (float(whole.x), whole.calls)
-    np.testing.assert_array_equal(again.history["halvings"], whole.history["halvings"])
+    np.testing.assert_array_equal(again.history["restarts"], whole.history["restarts"])
 
 
 def test_what_was_computed_since_a_back_off_is_not_lost(tmp_path):
@@ -131,7 +131,7 @@ def test_what_was_computed_since_a_back_off_is_not_lost(tmp_path):
     seen = []
 
     def stop(row):
-        seen.append(row["halvings"])
+        seen.append(row["restarts"])
         if seen.count(1) == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -167,7 +167,7 @@ def test_back_off_of_a_warm_start():
     solver = ub.UniBiO(0.1, lower=ub.SGD(10, 0.01), warm_start=ub.SGD(2000, 10.0), hypergradient=ub.CG())
     result = ub.solve(setting.problem, solver, setting.x, setting.y, steps=5, key=KEY, back_off=20)
     assert result.status == "finished"
-    assert result.history["halvings"][0] >= 1
+    assert result.history["restarts"][0] >= 1
 
 
 def test_every_step_size_is_halved_and_nothing_else():

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: everything it needs to go on bitwise as if nothing had happened, in files that cannot lie.
+"""Checkpoints of a run: everything that it needs to go on as if nothing had happened, in checksummed files.
 
 A file is a line of JSON and raw arrays behind the SHA-256 of both: no pickle, nothing executable. It is written under
 another name, flushed to disk and renamed, so that a crash leaves the older ones as they were.
@@ -21,12 +21,13 @@ from unibio.core.tree import PyTree
 from unibio.files.archive import Facts, decode, encode
 from unibio.files.atomic import write_bytes
 from unibio.run import history_file
-from unibio.run.identity import circumstances, compared
+from unibio.run.between import Between, End, View
+from unibio.run.identity import circumstances, compared, next_step
 from unibio.run.record import Anchor, Record
 from unibio.run.result import Result, joined, until
 
 _SUFFIX = ".checkpoint"
-_FORMAT = 2  # of what a file says of its run; others are refused
+_FORMAT = 3  # of what a file says of its run; others are refused
 _NAME = re.compile(r"step-\d{12}\.checkpoint")
 
 
@@ -109,29 +110,46 @@ class Checkpoints:
         return facts | {"intact": intact}, arrays | tables
 
 
-class Keeper:
+class Keeper(Between):
     """A run's own use of its checkpoints. The history lies in a file of its own, which grows from checkpoint to
-    checkpoint, so that a long run does not write all of it each time; after a back-off a new one is begun."""
+    checkpoint, so that a long run does not write all of it each time; after a restart a new one is begun.
 
-    def __init__(self, files: Checkpoints, run: Facts) -> None:
-        self.files = files
-        self.run = run
+    Arguments:
+        files: the folder.
+        run: what identifies the run.
+        key: the run's key, for the probe.
+    """
+
+    def __init__(self, files: Checkpoints, run: Facts, key: jax.Array) -> None:
+        self.files, self.run, self.key = files, run, key
         self.found: Facts | None = None  # what the file says that this run was resumed from
-        self.generation: int | None = None  # of the history file: the halvings with which it was begun
+        self.generation: int | None = None  # of the history file: the restarts with which it was begun
         self.length, self.taken, self.writes = 0, (0, 0), 0
 
-    def next(self, step: int) -> int:
-        """The next step with a checkpoint."""
+    def limit(self, step: int) -> int:
         return (step // self.files.every + 1) * self.files.every
 
-    def keep(self, record: Record, state: Any, anchor: Anchor, probe: Facts) -> None:
-        """Writes the state, what was recorded since the last time, where back-off would go back to, and the probe."""
-        self._write(record, (state, None if anchor is None else anchor[1]), anchor, probe)
+    def after(self, view: View) -> End | None:
+        due = view.end is not None or view.record.step == view.steps or view.record.step % self.files.every == 0
+        if due and not view.begins and view.state is not None:
+            self.store(view)
+        return None
 
-    def _write(self, record: Record, state: Any, anchor: Anchor, probe: Facts) -> None:
+    def store(self, view: View) -> None:
+        """Writes the state, what was recorded since the last time, where back-off would go back to, and the probe."""
+        anchor = view.record.anchor
+        self._write(view.record, (view.state, None if anchor is None else anchor.state), self.probe(view))
+
+    def probe(self, view: View) -> Facts:
+        """The next step from this state (see `identity`)."""
+        facts, compiling = next_step(view.solver, view.problem, view.state, self.key, view.record.step)
+        view.record.compiled(compiling)
+        return facts
+
+    def _write(self, record: Record, states: Any, probe: Facts) -> None:
         """A full disk does not end a run of days: it is warned of, and earlier files stay."""
-        if record.halvings != self.generation:
-            self.generation, self.length, self.taken, self.writes = record.halvings, 0, (0, 0), 0
+        if len(record.restarts) != self.generation:
+            self.generation, self.length, self.taken, self.writes = len(record.restarts), 0, (0, 0), 0
         path = Path(self.files.folder) / f"history-{self.generation}.log"
         taken = len(record.pieces), len(record.rows)
         new = {
@@ -150,10 +168,10 @@ class Keeper:
                 "seconds": record.seconds,
                 "compile_seconds": record.compile_seconds,
                 "history": [path.name, length],
-                "anchor": None if anchor is None else anchor[0],
-                "halvings": record.halvings,
+                "anchor": None if record.anchor is None else record.anchor.step,
+                "restarts": record.restarts,
             }
-            self.files.write(record.step, facts, state)
+            self.files.write(record.step, facts, states)
         except OSError as error:
             why = f"{error.strerror or error}. Earlier ones in {self.files.folder} are intact."
             warnings.warn(f"no checkpoint at step {record.step}: {why}", RuntimeWarning, stacklevel=4)
@@ -164,16 +182,17 @@ class Keeper:
                 if other != path:
                     other.unlink(missing_ok=True)
 
-    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor, int] | None:
-        """The run as the newest intact file has it, its state a tree like `wanted`, its anchor and halvings."""
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
+        """The run as the newest intact file has it, its state a tree like `wanted`, and its anchor."""
         found = self.files.newest(self.run)
         if found is None:
             return None
         return self.result_of(*found, wanted)
 
-    def check(self, probe: Facts) -> None:
+    def check(self, view: View) -> None:
         """Refuses, or warns of, a checkpoint whose next step is not the one that this run would make from it."""
         assert self.found is not None  # there was a checkpoint
+        probe = self.probe(view)
         path = Path(self.files.folder) / f"step-{self.found['steps']:012d}{_SUFFIX}"
         kept, where = self.found["next_step"], self.found["circumstances"]
         objection, warning = compared(kept, probe, where, circumstances())
@@ -182,16 +201,17 @@ class Keeper:
         if warning:
             warnings.warn(f"{path} was {warning}.", RuntimeWarning, stacklevel=3)
 
-    def result_of(self, facts: Facts, arrays: dict[str, Any], wanted: PyTree) -> tuple[Result, Anchor, int]:
-        """What a file holds, as the Result of a run that was interrupted, its anchor and halvings."""
+    def result_of(self, facts: Facts, arrays: dict[str, Any], wanted: PyTree) -> tuple[Result, Anchor | None]:
+        """What a file holds, as the Result of a run that was interrupted, and its anchor."""
         self.found = facts
         if facts["intact"]:
-            self.generation, self.length, self.taken = facts["halvings"], facts["history"][1], (1, 1)
+            self.generation, self.length, self.taken = len(facts["restarts"]), facts["history"][1], (1, 1)
         state, held = restored(arrays["state"], with_anchor(facts, wanted))
-        anchor = None if held is None else (facts["anchor"], held)
+        anchor = None if held is None else Anchor(facts["anchor"], held)
         totals = facts["steps"], Calls(*facts["calls"]), facts["seconds"], facts["compile_seconds"]
-        result = Result(state.x, state.y, Status.interrupted, "", *totals, arrays["history"], arrays["metrics"], state)
-        return result, anchor, facts["halvings"]
+        tables = arrays["history"], arrays["metrics"]
+        restarts = tuple(facts["restarts"])
+        return Result(state.x, state.y, Status.interrupted, "", *totals, *tables, state, restarts), anchor
 
 
 def with_anchor(facts: Facts, wanted: PyTree) -> tuple[PyTree, PyTree]:
@@ -200,10 +220,23 @@ def with_anchor(facts: Facts, wanted: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def restored(arrays: list[Any], wanted: PyTree) -> PyTree:
-    """The arrays as a tree like `wanted` (shapes), which must fit."""
+    """The arrays as a tree like `wanted` (shapes and dtypes), which must fit."""
     leaves, structure = jax.tree.flatten(wanted)
-    made = []
-    for array, leaf in zip(arrays, leaves, strict=True):
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        made.append(jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array))
-    return jax.tree.unflatten(structure, made)
+    if len(arrays) != len(leaves):
+        raise ValueError(_MISFIT)
+    return jax.tree.unflatten(structure, [_restored(*pair) for pair in zip(arrays, leaves, strict=True)])
+
+
+_MISFIT = (
+    "the newest checkpoint holds the state of another solver, or of variables of another shape. Use another folder, or "
+    "delete the checkpoint."
+)
+
+
+def _restored(array: Any, leaf: Any) -> jax.Array:
+    made = jnp.asarray(array)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        made = jax.random.wrap_key_data(made)
+    if made.shape != leaf.shape or made.dtype != leaf.dtype:
+        raise ValueError(_MISFIT)
+    return made

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from unibio.distributed.dataset import SAMPLES
 from unibio.distributed.processes import from_leader, gathered, is_leader
 from unibio.files.archive import Facts
 from unibio.files.store import Store
+from unibio.run.driver import stretches
 from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
@@ -93,28 +95,31 @@ def run_ensemble(
     def progress() -> float:
         return float(step if steps is not None else np.mean(totals.sum(axis=1)))
 
+    mark = 1  # the number of the next measurement, at mark/measurements of the goal
+
+    def limit(step: int) -> int:
+        """The step at which the lanes reach the next measurement, as far as their calls so far tell."""
+        if progress() >= goal:
+            return step
+        if steps is None and step == 0:
+            return 1
+        rate = 1.0 if steps is not None else progress() / step
+        return step + max(1, math.ceil((goal * mark / measurements - progress()) / max(rate, 1.0)))
+
     compiling += look()
     with terminal_progress(goal, title) as tell:
-        reached = 0
-        while progress() < goal:
-            reached = max(reached + 1, int(progress() * measurements / goal) + 1)  # the next mark not passed yet
-            mark = goal * reached / measurements
-            while progress() < mark:
-                rate = 1.0 if steps is not None else progress() / max(1, step)
-                number = int(np.clip(np.ceil((mark - progress()) / max(rate, 1.0)), 1, CAPACITY))
-                number = 1 if steps is None and step == 0 else number
-                args = (solver, problem, state, keys, jnp.int32(step), jnp.int32(number))
-                (state, log), ran, compiled = run(advance_many, *args, capacity=CAPACITY)
-                seconds, compiling, step = seconds + ran, compiling + compiled, step + number
-                log = jax.tree.map(lambda leaf, n=number: leaf[:, :n], fetched(log))
-                totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
-                if steps is None and progress() == 0:
-                    raise ValueError(
-                        f"{type(solvers[0]).__name__} reports no calls, so max_calls never ends: use steps=…"
-                    )
-                norm, finite = log.direction_norm[:, -1], finite & log.finite.all(axis=1)
-                tell({"step": min(goal, round(progress()))})
-            if rows[-1]["step"][0] != step:
+        begin = problem, state, keys, step
+        for stretch in stretches(solver, *begin, limit, chunk=CAPACITY, program=advance_many):
+            state, log = stretch.state, jax.tree.map(lambda leaf: leaf[:lanes], stretch.log)
+            seconds, compiling = seconds + stretch.seconds, compiling + stretch.compiling
+            step += log.bad.shape[1]
+            totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
+            if steps is None and progress() == 0:
+                raise ValueError(f"{type(solvers[0]).__name__} reports no calls, so max_calls never ends: use steps=…")
+            norm, finite = log.direction_norm[:, -1], finite & log.finite.all(axis=1)
+            tell({"step": min(goal, round(progress()))})
+            if progress() >= goal * mark / measurements:
+                mark = max(mark + 1, int(progress() * measurements / goal) + 1)
                 compiling += look()
     table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     x, y = (state.x, state.y) if mesh is None else fetched((state.x, state.y))

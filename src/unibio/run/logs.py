@@ -4,15 +4,45 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from unibio.files.atomic import write_bytes
+from unibio.run.between import Between, End, View
 
 Row = dict[str, Any]
 
 
-class Lines:
+class Callback(Between):
+    """Is called with what was last recorded, a dictionary, after every stretch of steps."""
+
+    def begin(self, step: int) -> None:
+        """Called once before the first stretch, with the step from which the run goes on."""
+
+    def __call__(self, row: Row) -> None:
+        """What to do with the numbers."""
+        raise TypeError(f"{type(self).__name__} does not say what to do with the numbers: write __call__(row).")
+
+    def after(self, view: View) -> End | None:
+        if view.begins:
+            self.begin(view.record.step)
+        else:
+            self(view.record.row())
+        return None
+
+
+class Calling(Callback):
+    """A function of one dictionary as a callback."""
+
+    def __init__(self, function: Callable[[Row], None]) -> None:
+        self.function = function
+
+    def __call__(self, row: Row) -> None:
+        self.function(row)
+
+
+class Lines(Callback):
     """One line of text for each stretch of steps, on stderr or on another stream."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -23,12 +53,12 @@ class Lines:
         print(text, file=self.stream or sys.stderr, flush=True)
 
 
-class JSONLines:
+class JSONLines(Callback):
     """A file with one JSON object a line, for each stretch of steps.
 
-    `solve` first calls `begin(step)` with the step it starts from. At step 0 the file is begun anew. Later it is
-    continued, without the lines that an interrupted run wrote beyond that step. If the file cannot be written, a
-    warning says so once, and the run goes on.
+    A run that starts at step 0 begins the file anew. One that goes on from a later step continues it, without the lines
+    that an interrupted run wrote beyond that step. If the file cannot be written, a warning says so once, and the run
+    goes on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -15,8 +15,9 @@ from unibio.core.tree import PyTree
 from unibio.distributed.placement import Placed
 from unibio.distributed.processes import from_leader, is_leader
 from unibio.files.archive import Facts, decode, encode
+from unibio.run.between import View
 from unibio.run.checkpoints import Checkpoints, Keeper, with_anchor
-from unibio.run.record import Anchor, Record
+from unibio.run.record import Anchor
 from unibio.run.result import Result
 
 _SUFFIX = ".state"
@@ -25,23 +26,25 @@ _SUFFIX = ".state"
 class MeshKeeper(Keeper):
     """`Keeper` for arrays on a mesh; every process calls the same methods."""
 
-    def __init__(self, files: Checkpoints, run: Facts, solver: Placed) -> None:
-        super().__init__(files, run)
+    def __init__(self, files: Checkpoints, run: Facts, key: jax.Array, solver: Placed) -> None:
+        super().__init__(files, run, key)
         self.solver = solver
         self.orbax = _orbax()
 
-    def keep(self, record: Record, state: Any, anchor: Anchor, probe: Facts) -> None:
+    def store(self, view: View) -> None:
         """Unlike on one process a failed write ends the run: the others cannot be told to do without it."""
+        record, probe = view.record, self.probe(view)
         with self.orbax.StandardCheckpointer() as writer:
-            writer.save(self._folder(record.step), _plain_leaves((state, anchor and anchor[1])), force=True)
+            states = view.state, None if record.anchor is None else record.anchor.state
+            writer.save(self._folder(record.step), _plain_leaves(states), force=True)
         if is_leader():
-            self._write(record, (), anchor, probe)
+            self._write(record, (), probe)
             kept = {path.stem for path in self.files.files()}
             for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
                 if folder.name.split(".")[0] not in kept:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor, int] | None:
+    def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
         facts, arrays = self._newest()
         if facts is None:
             return None

@@ -1,5 +1,5 @@
-"""What can be measured at a point of a run. A metric is `metric(problem, state) -> dict of numbers`, compiled and
-evaluated between stretches of steps, off the clock."""
+"""What can be measured at a point of a run, and when `solve` does so. A metric is `metric(problem, state) -> dict of
+numbers`, compiled and evaluated between stretches of steps, off the clock."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.lower.newton import Newton
+from unibio.run.between import Between, End, View
+from unibio.run.programs import run
 
 
 class Metric(Protocol):
@@ -91,7 +93,7 @@ class Measure(eqx.Module):
         return values
 
 
-_RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "ok", "status", "halvings", *Calls._fields}
+_RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "ok", "status", "restarts", *Calls._fields}
 _RESERVED |= {"solver", "seed"}  # of a comparison
 
 
@@ -121,3 +123,38 @@ def as_measure(metrics: Any) -> Measure:
 def evaluate(measure: Measure, problem: Problem, state: Any) -> dict[str, jax.Array]:
     """The program that is compiled for a measurement."""
     return measure(problem, state)
+
+
+class Measurements(Between):
+    """Measures at every step that `every` divides, at the last one, and where the run ends. `solve` asks it before the
+    rules, which need its numbers, and once more after them.
+
+    Arguments:
+        known: whether the run goes on from a checkpoint. Its first step is not measured then (unless these metrics are
+            new), so that what follows is as if it had not been stopped.
+    """
+
+    def __init__(self, measure: Measure, every: int, known: bool) -> None:
+        self.measure, self.every, self.known = measure, every, known
+        self.names: set[str] | None = None  # of the metrics, as soon as somebody asks
+
+    def limit(self, step: int) -> int:
+        return (step // self.every + 1) * self.every
+
+    def after(self, view: View) -> End | None:
+        record = view.record
+        due = record.step % self.every == 0 or record.step == view.steps or view.end is not None
+        if view.begins:
+            due = not (self.known and self._recorded(view))
+        if due and view.state is not None and not (record.measured_here() and self._recorded(view)):
+            values, _, compiling = run(evaluate, self.measure, view.problem, view.state)
+            record.compiled(compiling)
+            record.note(values)
+            self.names = set(values)
+        return None
+
+    def _recorded(self, view: View) -> bool:
+        """Whether the last row of metrics has these."""
+        if self.names is None:
+            self.names = set(jax.eval_shape(evaluate, self.measure, view.problem, view.state))
+        return self.names <= set(view.record.latest)

@@ -1,4 +1,4 @@
-"""The two compiled programs of a run, start and a stretch of steps, and the cache that keeps them.
+"""The two compiled programs of a run, its start and a stretch of steps, and the cache that keeps them.
 
 Problem and solver are arguments, so that other numbers in them run the same program. The number of steps in a
 stretch is an argument too: one program serves every stretch, the last short one included.
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, tree
-from unibio.core.problem import Problem, check_functions, prepare
+from unibio.core import tree
+from unibio.core.problem import Problem, check_functions
 from unibio.core.protocols import BilevelSolver, Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -30,8 +30,13 @@ class Log(NamedTuple):
     direction_norm: jax.Array
     calls: Calls
     status: Status
-    finite: jax.Array
+    bad: jax.Array  # 1 if x is not finite after the step, 2 if y is not, 3 if neither is, else 0
     watched: PyTree = None  # what `trajectory(…, watch=…)` said of the state before each step
+
+    @property
+    def finite(self) -> Any:
+        """Whether x and y are finite after each step."""
+        return self.bad == 0
 
 
 def initialise(solver: BilevelSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[Any, Calls]:
@@ -53,7 +58,7 @@ def advance(
     """Steps first, …, first+length−1 with keys fold_in(key, t), length ≤ capacity; beyond length the log is empty."""
 
     def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
-        return _step(solver, problem, state, key, t)
+        return one_step(solver, problem, state, key, t)
 
     def body(i: jax.Array, carry: tuple[Any, Log]) -> tuple[Any, Log]:
         state, log = carry
@@ -65,44 +70,14 @@ def advance(
     return jax.lax.fori_loop(jnp.int32(0), length, body, (state, log))
 
 
-def _step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
+def one_step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
     """Step t of the run with this key."""
     state, info = solver.step(problem.at_step(key, t), state, jax.random.fold_in(key, t))
     calls = jax.tree.map(jnp.int32, info.calls)
     still = (info.direction_norm == 0) & (info.status == Status.ok)
     status = Status.where(still, Status.stationary, info.status)
-    return state, Log(info.direction_norm, calls, status, tree.all_finite((state.x, state.y)))
-
-
-def trajectory(
-    problem: Problem,
-    solver: BilevelSolver,
-    x: PyTree,
-    y: PyTree,
-    steps: int,
-    key: jax.Array,
-    watch: Callable[[Any], PyTree] | None = None,
-) -> tuple[Any, Log]:
-    """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
-
-    `watch` is a function of the state, noted before each step in the log's `watched`. Nothing is stopped or saved; the
-    calls of the warm start count with the first step. `solve` is for people.
-    """
-    checks.whole_number("steps", steps, low=1)
-    if key is None:
-        raise ValueError("trajectory needs key=…, e.g. jax.random.key(0): every random number comes from it.")
-    problem, x, y = prepare(problem, x, y)
-    solver = check_solver(solver, tree.dtype(x))
-    state, calls = initialise(solver, problem, x, y, key)
-
-    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
-        watched = None if watch is None else watch(state)
-        state, log = _step(solver, problem, state, key, t)
-        return state, log._replace(watched=watched)
-
-    state, log = jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))
-    first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))
-    return state, log._replace(calls=first)
+    bad = jnp.int32(~tree.all_finite(state.x)) + 2 * jnp.int32(~tree.all_finite(state.y))
+    return state, Log(info.direction_norm, calls, status, bad)
 
 
 def check_solver(solver: Any, dtype: jnp.dtype) -> Any:

@@ -1,8 +1,9 @@
 """What a run has recorded so far: history, metrics, totals."""
 
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,27 +13,40 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log
 from unibio.run.result import Result, Table, joined, until
-from unibio.run.stopping import MaxCalls, Stop
 
-Anchor = tuple[int, Any] | None  # a step to which back-off may return, and the state after so many
 OK, STATIONARY = int(Status.ok.code), int(Status.stationary.code)
 
 
-class Record:
-    """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow."""
+def first_true(flags: np.ndarray) -> int:
+    """The place of the first True, or the length if there is none."""
+    return int(np.argmax(flags)) if flags.any() else flags.size
 
-    def __init__(self, x0: PyTree, resume: Result | None, halvings: int = 0) -> None:
+
+class Anchor(NamedTuple):
+    """A step to which a run may go back, and the state after it."""
+
+    step: int
+    state: Any
+
+
+class Record:
+    """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow.
+
+    `restarts` says why the run was started again from an earlier state, once for each time; `anchor` is where it would
+    go back to (None: the start).
+    """
+
+    def __init__(self, x0: PyTree, resume: Result | None = None, anchor: Anchor | None = None) -> None:
         self.x0 = x0
+        self.anchor = anchor
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
         self.compile_seconds = 0.0 if resume is None else resume.compile_seconds
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
-        self.halvings = halvings  # of the step sizes, by back-off
+        self.restarts: list[str] = [] if resume is None else list(resume.restarts)
         self._recall(*({}, {}) if resume is None else (resume.history, resume.metrics))
-        if resume is not None and self.step:
-            self.halvings = max(halvings, *resume.history.get("halvings", np.zeros(1, int))[-1:].tolist())
 
     def _recall(self, history: Table, metrics: Table) -> None:
         """The last numbers of both tables."""
@@ -40,75 +54,83 @@ class Record:
         self.latest = {name: float(values[-1]) for name, values in metrics.items() if name not in position}
         self.direction_norm = float(history["direction_norm"][-1]) if history else float("nan")
 
-    def start(self, calls: Calls, seconds: float, compiling: float) -> None:
-        self.calls += np.asarray([int(value) for value in calls])
-        self.seconds += seconds
-        self.compile_seconds += compiling
-
-    def wants_metrics(self, names: set[str]) -> bool:
-        """Not twice at the same step, as after a resume, unless one of these names is new."""
-        here = self.rows and self.rows[-1] and int(self.rows[-1]["step"][-1]) == self.step
-        return not here or not names <= set(self.latest)
-
-    def measured(self, values: dict[str, jax.Array], compiling: float) -> None:
-        self.compile_seconds += compiling
-        self.latest = {name: float(value) for name, value in values.items()}
-        row = self.position() | self.latest
-        self.rows.append({name: np.asarray([value]) for name, value in row.items()})
-
     def position(self) -> dict[str, Any]:
+        """Step, calls and seconds so far."""
         names = dict(zip(Calls._fields, (int(c) for c in self.calls), strict=True))
         return {"step": self.step, **names, "calls": int(self.calls.sum()), "seconds": self.seconds}
 
     def row(self) -> dict[str, Any]:
-        return self.position() | {"direction_norm": self.direction_norm, "halvings": self.halvings} | self.latest
+        """What was last recorded: step, calls, seconds, direction_norm, restarts, and the metrics by name."""
+        return self.position() | {"direction_norm": self.direction_norm, "restarts": len(self.restarts)} | self.latest
 
-    def cumulative(self, log: Log) -> np.ndarray:
-        """(steps, 4): calls after each step of a stretch."""
-        each = np.stack([np.asarray(counts, np.int64) for counts in log.calls], axis=1)
-        return self.calls + np.cumsum(each, axis=0)
-
-    def steps_within(self, log: Log, rules: tuple[Stop, ...]) -> int:
-        """Steps of a stretch until a budget of calls is reached, that one included; all if none is."""
-        budgets = [rule.calls for rule in rules if isinstance(rule, MaxCalls)]
-        reached = self.cumulative(log).sum(axis=1) >= min(budgets, default=np.inf)
-        return int(np.argmax(reached)) + 1 if reached.any() else reached.size
-
-    def advanced(self, log: Log, seconds: float, compiling: float, number: int) -> None:
-        self.compile_seconds += compiling
-        totals = self.cumulative(log)
-        clock = self.seconds + seconds * (np.arange(number) + 1) / max(1, number)
-        codes = np.asarray(log.status.code)
-        self.pieces.append(
-            {
-                "step": self.step + np.arange(number),
-                "direction_norm": np.asarray(log.direction_norm),
-                **{name: totals[:, i] for i, name in enumerate(Calls._fields)},
-                "calls": totals.sum(axis=1),
-                "seconds": clock,
-                "ok": np.isin(codes, (OK, STATIONARY)),
-                "status": codes,
-                "halvings": np.full(number, self.halvings),
-            }
-        )
+    def spent(self, calls: Calls, seconds: float) -> None:
+        """Adds the calls and seconds of a warm start."""
+        self.calls += np.asarray([int(value) for value in calls])
         self.seconds += seconds
-        self.step += number
-        if number:
-            self.calls = totals[-1]
-            self.direction_norm = float(np.asarray(log.direction_norm)[-1])
 
-    def rewind(self, step: int) -> None:
+    def mark(self, state: Any) -> None:
+        """Makes the state after the present step the anchor."""
+        self.anchor = Anchor(self.step, state)
+
+    def compiled(self, seconds: float) -> None:
+        """Adds seconds of compilation."""
+        self.compile_seconds += seconds
+
+    def measured_here(self) -> bool:
+        """Whether the last row of metrics belongs to this step."""
+        return bool(self.rows and self.rows[-1]) and int(self.rows[-1]["step"][-1]) == self.step
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Adds a row of metrics, numbers by name, at this step."""
+        self.latest = {name: float(value) for name, value in values.items()}
+        row = self.position() | self.latest
+        self.rows.append({name: np.asarray([value]) for name, value in row.items()})
+
+    def table(self, log: Log, seconds: float = 0.0) -> Table:
+        """The history's columns for the steps of a log that follow on those recorded, and `bad`, which tells whether x
+        or y is not finite after a step (see `Log`); `seconds` are spread evenly."""
+        number = len(log.bad)
+        each = np.stack([np.asarray(counts, np.int64) for counts in log.calls], axis=1)
+        totals = self.calls + np.cumsum(each, axis=0)
+        codes = np.asarray(log.status.code)
+        return {
+            "step": self.step + np.arange(number),
+            "direction_norm": np.asarray(log.direction_norm),
+            **{name: totals[:, i] for i, name in enumerate(Calls._fields)},
+            "calls": totals.sum(axis=1),
+            "seconds": self.seconds + seconds * (np.arange(number) + 1) / max(1, number),
+            "ok": np.isin(codes, (OK, STATIONARY)),
+            "status": codes,
+            "restarts": np.full(number, len(self.restarts)),
+            "bad": np.asarray(log.bad),
+        }
+
+    def advanced(self, log: Log, seconds: float, compiling: float) -> None:
+        """Adds the steps of a stretch."""
+        piece = self.table(log, seconds)
+        del piece["bad"]  # only steps that left x and y finite are recorded
+        self.pieces.append(piece)
+        self.compile_seconds += compiling
+        self.seconds += seconds
+        self.step += len(piece["step"])
+        if len(piece["step"]):
+            self.calls = np.asarray([piece[name][-1] for name in Calls._fields])
+            self.direction_norm = float(piece["direction_norm"][-1])
+
+    def rewind(self, step: int, why: str) -> None:
         """Forgets what was recorded after `step` steps, but not the calls and seconds that it took."""
         self.pieces = until(self.pieces, step - 1)
         self.rows = until(self.rows, step)
         self.step = step
+        self.restarts.append(why)
         self._recall(joined(self.pieces), joined(self.rows))
 
-    def result(self, x: PyTree, y: PyTree, state: Any, status: Status, reason: str) -> Result:
+    def result(self, state: Any, y0: PyTree, status: Status, why: str) -> Result:
+        """The result of the run that ends with this state; None: where it began."""
+        x, y = (self.x0, y0) if state is None else (state.x, state.y)
         history, metrics = joined(self.pieces), joined(self.rows)
-        notes = [reason, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics)]
-        if self.halvings:
-            notes.append(f"the step sizes were halved {self.halvings} times after divergence")
+        again = [f"{reason} {count} times" for reason, count in Counter(self.restarts).items()]
+        notes = [why, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics), *again]
         return Result(
             x,
             y,
@@ -121,16 +143,8 @@ class Record:
             history,
             metrics,
             state,
+            tuple(self.restarts),
         )
-
-
-def diagnosis(step: int, code: int, state: Any) -> str:
-    """What became NaN or infinite in a step that led to `state`, and what to try; `code` is its hypergradient's."""
-    names = [name for name in ("x", "y") if not bool(tree.all_finite(getattr(state, name)))]
-    remedies = {"y": "the lower level diverges, lower its step size", "x": "lower step_size"}
-    remedy = remedies.get("".join(names), "lower the step sizes, the lower one first")
-    why = "" if code == OK else f"; hypergradient: {Status(code).message}"
-    return f"{' and '.join(names)} became NaN or infinite in step {step}: {remedy}{why}"
 
 
 def _notes(history: Table) -> list[str]:

@@ -23,8 +23,9 @@ class Result:
 
     `history` has one entry per step t: `step`, `direction_norm` (of the direction taken at x_t), the calls so far of
     `grad_f`, `grad_g`, `hvp`, `cross` and their sum `calls`, `seconds` so far (within a stretch of steps the clock is
-    spread evenly), `ok` (whether the hypergradient was; `status` is its code). `metrics` has one entry per measurement,
-    after `step` steps.
+    spread evenly), `ok` (whether the hypergradient was; `status` is its code), `restarts` so far. `metrics` has one
+    entry per measurement, after `step` steps. `restarts` says why the run was started again from an earlier state, once
+    for each time; by default never.
     """
 
     x: PyTree
@@ -38,6 +39,7 @@ class Result:
     history: Table
     metrics: Table
     state: Any = None
+    restarts: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes everything but the solver's state to one .npz file, first under another name. Where x and y lie on
@@ -56,6 +58,7 @@ class Result:
             "calls": list(self.calls),
             "seconds": self.seconds,
             "compile_seconds": self.compile_seconds,
+            "restarts": self.restarts,
             "x": _describe("x", self.x),
             "y": _describe("y", self.y),
         }
@@ -92,6 +95,7 @@ class Result:
                 facts["compile_seconds"],
                 tables["history"],
                 tables["metrics"],
+                restarts=tuple(facts.get("restarts", ())),
             )
         except OSError:
             raise

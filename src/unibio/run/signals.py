@@ -6,6 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from unibio.core.status import Status
+from unibio.distributed.processes import largest
+from unibio.run.between import Between, End, View
+
 
 @contextlib.contextmanager
 def noted(*signals: signal.Signals) -> Iterator[list[str]]:
@@ -31,3 +35,26 @@ def noted(*signals: signal.Signals) -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Interruption(Between):
+    """Ends the run where a signal was noted, on whichever process, so that the same call can continue it.
+
+    Arguments:
+        caught: the list that `noted` fills.
+        together: whether the run is shared by several processes, which must all end at the same step.
+    """
+
+    def __init__(self, caught: list[str], together: bool) -> None:
+        self.caught, self.together = caught, together
+
+    def after(self, view: View) -> End | None:
+        if view.begins or view.end is not None or view.record.step >= view.steps:
+            return None
+        # With several processes only what all know counts: a signal that came just now waits for the next look.
+        number = largest(len(self.caught)) if self.together else len(self.caught)
+        if not number:
+            return None
+        name = self.caught[0] if self.caught else "a signal to another process"
+        why = f"{name} after {view.record.step} steps; the same call goes on from there"
+        return End(Status.interrupted, why)

@@ -1,24 +1,47 @@
-"""When to stop early. A rule is `stop(problem, state, row) -> bool`, asked between stretches of steps; `row` is what
-was last recorded: step, seconds, calls of each oracle and their sum `calls`, direction_norm, the metrics. The
-run then ends with the rule's attribute `status`, or with `budget` if it has none."""
+"""When to stop early: rules for `solve(…, stop=[Below("gradient_norm", 1e-3), MaxCalls(10**6)])`."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.status import Status
+from unibio.run.between import Between, End, View
+from unibio.run.record import first_true
+from unibio.run.result import Table
 
 
-class Stop(Protocol):
-    """Whether to end the run here."""
+class Rule(Between):
+    """Ends the run with `status` where `met`."""
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool: ...
+    status: ClassVar[Status] = Status.budget
+
+    def met(self, view: View) -> bool:
+        """Whether the run should end here."""
+        raise TypeError(f"{type(self).__name__} does not say when to end a run: write met(view).")
+
+    def after(self, view: View) -> End | None:
+        if view.end is not None or not self.met(view):
+            return None
+        return End(self.status, f"{self!r} after {view.record.step} steps")
+
+
+class StopWhen(Rule):
+    """A function `(problem, state, row) -> bool` as a rule; `row` is what was last recorded, by name."""
+
+    def __init__(self, function: Callable[[Problem, Any, Mapping[str, Any]], bool]) -> None:
+        self.function = function
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+    def met(self, view: View) -> bool:
+        return self.function(view.problem, view.state, view.record.row())
 
 
 @dataclasses.dataclass(frozen=True)
-class Below:
+class Below(Rule):
     """Stop when a recorded number is at most a tolerance, e.g. `Below("gradient_norm", 1e-3)` with `Truth()`.
 
     `direction_norm` is no safe choice: it is noisy, and 0 in the first step of solvers whose v starts at 0.
@@ -31,41 +54,31 @@ class Below:
     def __post_init__(self) -> None:
         checks.number("tolerance", self.tolerance)
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        return recorded(self.name, row, "Below") <= self.tolerance
+    def met(self, view: View) -> bool:
+        return _recorded(self.name, view.record.row(), "Below") <= self.tolerance
 
 
 @dataclasses.dataclass(frozen=True)
-class Above:
-    """End as diverged when a recorded number is above a limit or NaN, e.g. `Above("lower_residual", 10.0)` with
+class Above(Rule):
+    """End as diverged when a recorded number is above a bound or NaN, e.g. `Above("lower_residual", 10.0)` with
     `LowerResidual()`: a lower level that does not follow x. With back-off the run goes on from before."""
 
     name: str
-    limit: float
+    bound: float
     status: ClassVar[Status] = Status.diverged
 
     def __post_init__(self) -> None:
-        checks.number("limit", self.limit)
+        checks.number("bound", self.bound)
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        value = recorded(self.name, row, "Above")
-        if self.name == "direction_norm" and row["step"] == 0:  # there has been none yet
+    def met(self, view: View) -> bool:
+        value = _recorded(self.name, view.record.row(), "Above")
+        if self.name == "direction_norm" and view.record.step == 0:  # there has been none yet
             return False
-        return not value <= self.limit
-
-
-def recorded(name: str, row: Mapping[str, Any], rule: str) -> float:
-    """The number of that name, or a message that says what there is."""
-    if name not in row:
-        raise ValueError(
-            f"{rule}({name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "
-            "Add a metric that gives it, e.g. metrics=Truth()."
-        )
-    return float(row[name])
+        return not value <= self.bound
 
 
 @dataclasses.dataclass(frozen=True)
-class MaxSeconds:
+class MaxSeconds(Rule):
     """Stop after so many seconds of computing; compilation and metrics do not count."""
 
     seconds: float
@@ -73,12 +86,12 @@ class MaxSeconds:
     def __post_init__(self) -> None:
         checks.number("seconds", self.seconds, low=0.0, strict=True)
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        return bool(row["seconds"] >= self.seconds)
+    def met(self, view: View) -> bool:
+        return view.record.seconds >= self.seconds
 
 
 @dataclasses.dataclass(frozen=True)
-class MaxCalls:
+class MaxCalls(Rule):
     """Stop with the first step that brings the calls (samples of all four oracles) to `calls` or more."""
 
     calls: int
@@ -86,5 +99,19 @@ class MaxCalls:
     def __post_init__(self) -> None:
         checks.whole_number("calls", self.calls, low=1)
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        return bool(row["calls"] >= self.calls)
+    def keep(self, log: Table) -> int:
+        """The steps up to the one that uses up the budget, whatever the length of the stretch."""
+        return first_true(log["calls"] >= self.calls) + 1
+
+    def met(self, view: View) -> bool:
+        return int(view.record.calls.sum()) >= self.calls
+
+
+def _recorded(name: str, row: Mapping[str, Any], rule: str) -> float:
+    """The number of that name, or a message that says what there is."""
+    if name not in row:
+        raise ValueError(
+            f"{rule}({name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "
+            "Add a metric that gives it, e.g. metrics=Truth()."
+        )
+    return float(row[name])

@@ -17,7 +17,7 @@ from unibio.paper.claims.registry import Found, claim, judge
 from unibio.paper.framework.study import running_slope
 from unibio.paper.studies.comparison import SOLVERS, START
 from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.run.trajectory import trajectory
 from unibio.solvers import UniBiO
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from unibio.core.noise import Noise
 from unibio.files.tables import Row, Rows, Tables
 from unibio.problems import example3
-from unibio.run.programs import Log, trajectory
+from unibio.run.programs import Log
+from unibio.run.trajectory import trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ from unibio.paper.framework.study import Options, on_example3, over, sine_gradie
 from unibio.paper.studies import noise_study
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.problems import example3
-from unibio.run.programs import trajectory
+from unibio.run.trajectory import trajectory
 from unibio.solvers import UniBiO
 
 TITLE = "Where the noise enters"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -15,6 +14,8 @@ from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.hypergradients.singular import regular_point
 from unibio.paper.theory.constants import Constants
+from unibio.run.between import View
+from unibio.run.stopping import Rule
 
 _ROUNDING = 16  # units in the last place that a gradient may be off, as if its arguments were
 
@@ -92,7 +93,7 @@ def _certify(problem: Problem, x: PyTree, y: PyTree, method: CG, numbers: Any) -
 
 
 @dataclasses.dataclass(frozen=True)
-class Certified:
+class Certified(Rule):
     """Stop when ‖∇Φ(x)‖ ≤ epsilon is certified: `solve(…, stop=Certified(0.1, constants))`. Asked between stretches
     of steps, so give `chunk` or metrics with `every` to be asked often."""
 
@@ -105,7 +106,6 @@ class Certified:
         if not isinstance(self.constants, Constants):
             raise TypeError(f"constants must be theory.Constants(…); got {self.constants!r}.")
 
-    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any]) -> bool:
-        return bool(jnp.isfinite(found := certificate(problem, state.x, state.y, self.constants).bound)) and bool(
-            found <= self.epsilon
-        )
+    def met(self, view: View) -> bool:
+        bound = certificate(view.problem, view.state.x, view.state.y, self.constants).bound
+        return bool(jnp.isfinite(bound) & (bound <= self.epsilon))

@@ -1,0 +1,166 @@
+"""The loop that runs share: compiled stretches of steps, and between them the objects that act on the host."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import tree
+from unibio.core.problem import Problem
+from unibio.core.protocols import BilevelSolver
+from unibio.core.status import Status
+from unibio.core.tree import PyTree
+from unibio.distributed.processes import gathered
+from unibio.run.between import Between, End, Restart, View, ask
+from unibio.run.programs import CAPACITY, Log, advance, initialise, run
+from unibio.run.record import Record, first_true
+from unibio.run.result import Table
+
+_STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
+
+
+class Stretch(NamedTuple):
+    """Steps that ran compiled between two looks of the host: the state after them, what they reported as numpy arrays,
+    and the seconds that they and their compilation took."""
+
+    state: Any
+    log: Log
+    seconds: float
+    compiling: float
+
+
+def stretches(
+    solver: BilevelSolver,
+    problem: Problem,
+    state: Any,
+    key: jax.Array,
+    step: int,
+    limit: Callable[[int], int],
+    keep: Callable[[Log], int] | None = None,
+    chunk: int | None = None,
+    program: Callable[..., Any] = advance,
+) -> Iterator[Stretch]:
+    """Stretches from this state, which is that after `step` steps, until `limit` allows no further step.
+
+    Arguments:
+        limit: at which step a stretch that begins at the given one ends at the latest.
+        keep: how many steps of a stretch count; the stretch is run again up to there.
+        chunk: steps in a stretch; by default as many as take half a second.
+        program: `advance`, or the same for many lanes at once.
+    """
+
+    def taken(number: int, state: Any, step: int) -> Stretch:
+        args = solver, problem, state, key, jnp.int32(step), jnp.int32(number)
+        (after, log), seconds, compiling = run(program, *args, capacity=CAPACITY)
+        log = jax.tree.map(lambda leaf: leaf[..., :number], gathered(log))
+        return Stretch(after, log, seconds, compiling)
+
+    length = 1 if chunk is None else chunk
+    while (number := min(length, limit(step) - step, CAPACITY)) > 0:
+        stretch = taken(number, state, step)
+        kept = number if keep is None else keep(stretch.log)
+        if kept < number:
+            after, log, _, _ = taken(kept, state, step)
+            stretch = Stretch(after, log, stretch.seconds * kept / number, stretch.compiling)
+        state, step = stretch.state, step + kept
+        yield stretch
+        if chunk is None:
+            length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(stretch.seconds, 1e-9))))
+
+
+class Driver:
+    """A run: the problem, where it begins and ends, and the objects that are asked between its stretches."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        x0: PyTree,
+        y0: PyTree,
+        key: jax.Array,
+        steps: int,
+        record: Record,
+        between: Sequence[Between],
+        chunk: int | None,
+    ) -> None:
+        self.problem, self.x0, self.y0, self.key = problem, x0, y0, key
+        self.steps, self.record, self.between, self.chunk = steps, record, tuple(between), chunk
+
+    def run(self, solver: BilevelSolver, state: Any) -> tuple[Any, End]:
+        """Goes on with this solver from this state (None: the start) to the end, through restarts; the last state, None
+        if the solver's warm start was never finite."""
+        begins = True
+        while True:
+            failed = None
+            if state is None:
+                state, failed = self._started(solver)
+            view = View(self.problem, solver, state, self.record, self.steps, begins, failed)
+            answer = ask(self.between, view)
+            begins = False
+            if answer is None:
+                state, answer = self._advanced(solver, state)
+            if isinstance(answer, End):
+                return state, answer
+            solver, state = answer.solver, answer.state
+            self.record.rewind(answer.step, answer.why)
+
+    def _started(self, solver: BilevelSolver) -> tuple[Any, End | None]:
+        """The solver's first state; None and why, if its warm start is not finite."""
+        (state, calls), seconds, compiling = run(initialise, solver, self.problem, self.x0, self.y0, self.key)
+        self.record.spent(calls, seconds)
+        self.record.compiled(compiling)
+        if bool(tree.all_finite((state.x, state.y))):
+            return state, None
+        why = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
+        return None, End(Status.diverged, why)
+
+    def _advanced(self, solver: BilevelSolver, state: Any) -> tuple[Any, End | Restart]:
+        """Stretch after stretch, until an object ends the run or restarts it, or all steps are done."""
+
+        def limit(step: int) -> int:
+            return min(self.steps, *(each.limit(step) for each in self.between))
+
+        def keep(log: Log) -> int:
+            table = self.record.table(log)
+            return min(each.keep(table) for each in self.between)
+
+        begin = self.problem, state, self.key, self.record.step
+        for stretch in stretches(solver, *begin, limit, keep, self.chunk):
+            state = stretch.state
+            self.record.advanced(stretch.log, stretch.seconds, stretch.compiling)
+            view = View(self.problem, solver, state, self.record, self.steps, begins=False)
+            answer = ask(self.between, view)
+            if answer is not None:
+                return state, answer
+        return state, End(Status.finished, f"{self.steps} steps")
+
+
+class KeepFinite(Between):
+    """Undoes the first step after which x or y is not finite, and those after it, and ends the run there."""
+
+    def __init__(self) -> None:
+        self._found: tuple[int, str] | None = None  # the last step that counts, and why the next one does not
+
+    def keep(self, log: Table) -> int:
+        kept = first_true(log["bad"] > 0)
+        if kept < len(log["bad"]):
+            step = int(log["step"][kept])
+            self._found = step, _diagnosis(step, int(log["bad"][kept]), int(log["status"][kept]))
+        return kept
+
+    def after(self, view: View) -> End | None:
+        found, self._found = self._found, None
+        if view.end is None and found is not None and found[0] == view.record.step:
+            return End(Status.diverged, found[1])
+        return None
+
+
+def _diagnosis(step: int, bad: int, code: int) -> str:
+    """What became NaN or infinite in a step, and what to try; `code` is the status of its hypergradient."""
+    names, remedy = {
+        1: ("x", "lower step_size"),
+        2: ("y", "the lower level diverges, lower its step size"),
+        3: ("x and y", "lower the step sizes, the lower one first"),
+    }[bad]
+    why = "" if Status(code) == Status.ok else f"; hypergradient: {Status(code).message}"
+    return f"{names} became NaN or infinite in step {step}: {remedy}{why}"

@@ -1,0 +1,168 @@
+"""`solve`: compiled stretches of steps, and between them the host's work."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from unibio.core import checks, tree
+from unibio.core.problem import Problem, prepare
+from unibio.core.protocols import BilevelSolver
+from unibio.core.tree import PyTree
+from unibio.distributed.placement import on_mesh, placed
+from unibio.distributed.processes import is_leader, spans_processes
+from unibio.run.back_off import BackOff, in_force
+from unibio.run.between import Between, View
+from unibio.run.checkpoints import Checkpoints, Keeper
+from unibio.run.driver import Driver, KeepFinite
+from unibio.run.identity import identity
+from unibio.run.logs import Calling
+from unibio.run.mesh_checkpoints import MeshKeeper
+from unibio.run.metrics import Measurements, Metric, as_measure
+from unibio.run.programs import check_solver, initialise
+from unibio.run.progress import terminal_progress
+from unibio.run.record import Anchor, Record
+from unibio.run.result import Result
+from unibio.run.signals import Interruption, noted
+from unibio.run.stopping import StopWhen
+
+Rule = Between | Callable[[Problem, Any, Mapping[str, Any]], bool]
+Listener = Between | Callable[[dict[str, Any]], None]
+
+
+def solve(
+    problem: Problem,
+    solver: BilevelSolver,
+    x0: PyTree,
+    y0: PyTree,
+    *,
+    steps: int,
+    key: jax.Array | None = None,
+    metrics: Metric | Sequence[Metric] = (),
+    every: int | None = None,
+    stop: Rule | Sequence[Rule] = (),
+    callbacks: Listener | Sequence[Listener] = (),
+    chunk: int | None = None,
+    resume: Result | None = None,
+    checkpoint: Checkpoints | None = None,
+    back_off: int = 0,
+) -> Result:
+    """Runs a solver for `steps` steps from (x0, y0).
+
+    Step t uses `fold_in(key, t)`, so that the trajectory does not depend on `chunk`, on metrics, or on having been
+    resumed. A non-finite iterate ends the run with status `diverged`; x and y are the last finite ones.
+
+    Arguments:
+        metrics: e.g. `Truth()`, measured at the start, every `every` steps (by default a hundredth) and at the end.
+        stop: rules such as `Below("gradient_norm", 1e-3)`, `MaxSeconds(60)`, `MaxCalls(10**6)`.
+        callbacks: called with what was last recorded, a dictionary, after every stretch of steps.
+        chunk: steps in a stretch; by default as many as take half a second.
+        resume: a Result of the same run with fewer steps, to go on from; its history is kept.
+        checkpoint: `Checkpoints(folder, every=1000)` keeps the run on disk. The same call goes on from there, bitwise
+            as if it had never stopped. SIGINT (Ctrl-C) and SIGTERM write a last checkpoint and end the run with status
+            `interrupted`.
+        back_off: how often a divergence may be answered by halving every step size and going back to the last multiple
+            of 64 steps where x and y were not yet 1,000 times their first size, or to where `resume` began; the
+            history's column `restarts` tells.
+
+    Example:
+        >>> problem = problems.example3(4.0)
+        >>> solver = UniBiO(step_size=0.03, hypergradient=Neumann(terms=1, scale=1.0))
+        >>> result = solve(problem, solver, 1.0, 1.0, steps=200, key=jax.random.key(0))
+        >>> result.status, abs(float(result.x) + jnp.pi / 2) < 0.03  # Φ(x) = sin(sin x) is least at −π/2
+        (finished, True)
+    """
+    checks.whole_number("steps", steps, low=0)
+    for name, value in (("every", every), ("chunk", chunk)):
+        if value is not None:
+            checks.whole_number(name, value, low=1)
+    problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
+    measure = tree.cast(as_measure(metrics), tree.dtype(x0))
+    rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    callbacks = _several("callbacks", callbacks, Calling, "functions of one dictionary")
+    keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
+    solver = placed(solver, x0, y0)
+    shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
+    resumed, anchor = _resumed(resume, keeper, shapes, steps)
+    record = Record(x0, resumed, anchor)
+    backing_off = BackOff(back_off, solver, (x0, y0))
+    now, state = in_force(solver, record.restarts), None if resumed is None else resumed.state
+    if keeper is not None and resumed is not None:
+        keeper.check(View(problem, now, state, record, steps, begins=True))
+    together = spans_processes((problem, x0, y0))
+    known = keeper is not None and resumed is not None
+    every = max(1, steps // 100) if every is None else every
+    measurements = [Measurements(measure, every, known)] if measure.metrics else []
+    with contextlib.ExitStack() as stack:
+        # The order matters: rules need what was just measured, and what ends the run is measured, told and kept.
+        between = [*measurements, *rules, KeepFinite(), backing_off, *measurements]
+        if keeper is not None:
+            caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM))
+            between.append(Interruption(caught, together))
+        if is_leader() or not together:
+            between += callbacks
+        between.append(Calling(stack.enter_context(terminal_progress(steps))))
+        if keeper is not None:
+            between.append(keeper)
+        state, end = Driver(problem, x0, y0, key, steps, record, between, chunk).run(now, state)
+    return record.result(state, y0, *end)
+
+
+def _checked(
+    problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any
+) -> tuple[Problem, BilevelSolver, PyTree, PyTree, jax.Array]:
+    """What a run is given, checked, every number in the dtype of x."""
+    if key is None:
+        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
+    checks.random_key(key)
+    problem, x, y = prepare(problem, x, y)
+    if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x, y, key))):
+        raise TypeError("solve compiles and times programs itself: inside jit or vmap use trajectory(…).")
+    return problem, check_solver(solver, tree.dtype(x)), x, y, key
+
+
+def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
+    if not isinstance(files, Checkpoints):
+        raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
+    run = identity(problem, solver, x, y, key)
+    return MeshKeeper(files, run, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, run, key)
+
+
+def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
+    """One object or function, or several; functions become objects by `wrap`."""
+    several = list(value) if isinstance(value, (list, tuple)) else [value]
+    for one in several:
+        if isinstance(one, type) or not (isinstance(one, Between) or callable(one)):
+            raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
+    return [one if isinstance(one, Between) else wrap(one) for one in several]
+
+
+def _resumed(resume: Any, keeper: Keeper | None, shapes: Any, steps: int) -> tuple[Result | None, Anchor | None]:
+    """The run that is continued, if there is one: the given Result, or what the newest checkpoint has."""
+    if resume is not None and not isinstance(resume, Result):
+        raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
+    anchor = None
+    if keeper is not None:
+        if resume is not None:
+            raise ValueError("pass either resume=… or checkpoint=…, not both.")
+        resume, anchor = keeper.resumed(shapes) or (None, None)
+    if resume is not None:
+        _check_resume(resume, steps, shapes)
+    return resume, anchor
+
+
+def _check_resume(resume: Result, steps: int, wanted: Any) -> None:
+    """Its state must be one of this solver on this problem."""
+    if resume.state is None:
+        raise ValueError(
+            "this Result has no solver state (it was loaded from a file, or diverged at once): resume from another."
+        )
+    if resume.steps > steps:
+        raise ValueError(f"resume has already taken {resume.steps} steps, more than steps={steps}; raise steps.")
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)] for state in (resume.state, wanted)]
+    if not tree.same_structure(resume.state, wanted) or shapes[0] != shapes[1]:
+        raise ValueError(
+            "resume is a Result of another solver, or of variables of another shape: it cannot go on here."
+        )

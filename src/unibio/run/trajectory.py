@@ -1,0 +1,44 @@
+"""The bare run as a pure function of its numbers, to `jit` and `vmap`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import checks, tree
+from unibio.core.problem import Problem, prepare
+from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.tree import PyTree
+from unibio.run.programs import Log, check_solver, initialise, one_step
+
+
+def trajectory(
+    problem: Problem,
+    solver: BilevelSolver,
+    x: PyTree,
+    y: PyTree,
+    steps: int,
+    key: jax.Array,
+    watch: Callable[[Any], PyTree] | None = None,
+) -> tuple[Any, Log]:
+    """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
+
+    `watch` is a function of the state, noted before each step in the log's `watched`. Nothing is stopped or saved; the
+    calls of the warm start count with the first step. `solve` is for people.
+    """
+    checks.whole_number("steps", steps, low=1)
+    if key is None:
+        raise ValueError("trajectory needs key=…, e.g. jax.random.key(0): every random number comes from it.")
+    problem, x, y = prepare(problem, x, y)
+    solver = check_solver(solver, tree.dtype(x))
+    state, calls = initialise(solver, problem, x, y, key)
+
+    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+        watched = None if watch is None else watch(state)
+        state, log = one_step(solver, problem, state, key, t)
+        return state, log._replace(watched=watched)
+
+    state, log = jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))
+    first = Calls(*(counts.at[0].add(more) for counts, more in zip(log.calls, calls, strict=True)))
+    return state, log._replace(calls=first)
