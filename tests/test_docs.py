@@ -1,6 +1,10 @@
 """Code shown in the docs runs and does what the page says."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +29,45 @@ def test_the_tree_in_the_design_page_is_the_tree():
     assert {path.parts[0] for path in files} == set(re.findall(r"^[├└]── (\w+)/", tree, re.MULTILINE))
 
 
+def skeleton():
+    """The code to copy of docs/adding_a_solver.md."""
+    text = (DOCS / "adding_a_solver.md").read_text(encoding="utf-8")
+    return text.split("## A skeleton to copy")[1].split("```python\n")[1].split("```")[0]
+
+
 @pytest.mark.slow
 def test_the_skeleton_of_a_solver_is_soba():
-    text = (DOCS / "adding_a_solver.md").read_text()
-    code = text.split("## A skeleton to copy")[1].split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {"__name__": "skeleton"}
-    exec(compile(code, "adding_a_solver.md", "exec"), names)
+    exec(compile(skeleton(), "adding_a_solver.md", "exec"), names)
     problem, x, y = ub.problems.PROBLEMS["lp_regression"](n=20, d=3, batch_size=5)
     solvers = (names["Skeleton"](3.0, 0.01), ub.SOBA(3.0, 0.01, upper_decay=0.0, lower_decay=0.0))
     ours, soba = (ub.solve(problem, solver, x, y, steps=10, key=jax.random.key(0)) for solver in solvers)
     np.testing.assert_allclose(ours.x, soba.x, rtol=1e-12)
     assert ours.calls == soba.calls
+
+
+@pytest.mark.slow
+def test_a_solver_is_one_file_and_two_lines(tmp_path):
+    """The skeleton, added as the page says to a copy of the package and its tests: every law is held for it."""
+    source, tests = tmp_path / "unibio", tmp_path / "tests"
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DOCS.parent / "tests", tests, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(DOCS.parent / "pyproject.toml", tmp_path)
+    (source / "solvers" / "skeleton.py").write_text('"""A skeleton."""\n\n' + skeleton(), encoding="utf-8")
+    table = source / "solvers" / "__init__.py"
+    text = table.read_text(encoding="utf-8")
+    text = text.replace(
+        "from unibio.solvers.soba", "from unibio.solvers.skeleton import Skeleton\nfrom unibio.solvers.soba"
+    )
+    table.write_text(
+        text.replace('    "F2SA": F2SA,\n', '    "F2SA": F2SA,\n    "Skeleton": Skeleton,\n'), encoding="utf-8"
+    )
+    laws = sum("@every_solver" in part for part in (tests / "common" / "test_laws.py").read_text().split("\n\n\n"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "Skeleton", "-m", ""]
+    command += [str(tests / "common" / "test_laws.py"), str(tests / "solvers" / "test_one_step.py")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(tests)])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    passed = int(re.findall(r"(\d+) passed", done.stdout)[0])
+    assert laws <= passed, done.stdout
+    assert re.findall(r"(\d+) failed", done.stdout) == ["1"], done.stdout  # what no law can know: is it that algorithm?
+    assert "write the steps of Skeleton in plain numpy in references.py" in done.stdout

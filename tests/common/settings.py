@@ -21,7 +21,7 @@ SAMPLES, FEATURES, BATCH = 8, 2, 4
 _LOWER = ub.EpochSGD(steps=6, step_size=0.3, first_epoch=2, radius=0.5)
 
 # Decays of 0 keep a step constant, so that a run without noise converges at a linear rate.
-SETTINGS: dict[str, Any] = {
+CHOSEN: dict[str, Any] = {
     "UniBiO": ub.UniBiO(0.1, lower=_LOWER, hypergradient=ub.Neumann(terms=3, power_steps=3)),
     "StocBiO": ub.StocBiO(0.3, 0.5, lower_steps=2, terms=2),
     "TTSA": ub.TTSA(0.1, 0.5, terms=3, upper_decay=0.0, lower_decay=0.0),
@@ -34,6 +34,21 @@ SETTINGS: dict[str, Any] = {
     "AmIGO": ub.AmIGO(0.3, 0.5, lower_steps=2, linear_steps=2),
     "F2SA": ub.F2SA(0.1, 0.5, multiplier=2.0, lower_steps=2, upper_decay=0.0, lower_decay=0.0),
 }
+
+
+def found(name: str, kind: Any) -> Any:
+    """A solver without a line in `CHOSEN`: 0.1 for `step_size`, 0.4 for other step sizes, and its own defaults."""
+    required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    unknown = [field for field in required if not field.endswith("step_size")]
+    if unknown:
+        arguments = ", ".join(f"{field}=…" for field in required)
+        raise ValueError(
+            f"tests/common/settings.py: add the line  {name!r}: ub.{kind.__name__}({arguments}),  to CHOSEN."
+        )
+    return kind(**{field: 0.1 if field == "step_size" else 0.4 for field in required})
+
+
+SETTINGS = {name: CHOSEN[name] if name in CHOSEN else found(name, kind) for name, kind in ub.SOLVERS.items()}
 
 traces: collections.Counter[str] = collections.Counter()  # how often Python ran each function below
 

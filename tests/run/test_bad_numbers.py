@@ -43,7 +43,7 @@ def test_back_off_goes_back_to_the_anchor_with_half_the_step(chunk):
     np.testing.assert_allclose(float(result.x), 2.0**8 * 1.25 ** (66 / 8), rtol=1e-12)
     np.testing.assert_array_equal(result.history["restarts"], [0] * 64 + [2] * 66)
     np.testing.assert_array_equal(result.history["step"], np.arange(130))
-    assert "halved 2 times" in result.message
+    assert "the step sizes were halved (2 times)" in result.message
     # All 100 and 61 finite steps from the abandoned attempts were paid for.
     assert result.calls.grad_f == 100 + 61 + 66
 

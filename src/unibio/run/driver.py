@@ -118,11 +118,11 @@ class Driver:
         """Stretch after stretch, until an object ends the run or restarts it, or all steps are done."""
 
         def limit(step: int) -> int:
-            return min(self.steps, *(each.limit(step) for each in self.between))
+            return step if step >= self.steps else min(self.steps, *(_limit(each, step) for each in self.between))
 
         def keep(log: Log) -> int:
             table = self.record.table(log)
-            return min(each.keep(table) for each in self.between)
+            return min(_kept(each, table) for each in self.between)
 
         begin = self.problem, state, self.key, self.record.step
         for stretch in stretches(solver, *begin, limit, keep, self.chunk):
@@ -133,6 +133,24 @@ class Driver:
             if answer is not None:
                 return state, answer
         return state, End(Status.finished, f"{self.steps} steps")
+
+
+def _limit(each: Between, step: int) -> int:
+    """Its limit, which must let the run go on."""
+    limit = each.limit(step)
+    if not limit > step:
+        raise ValueError(
+            f"{type(each).__name__}.limit({step}) returned {limit!r}; return a later step, or do without it."
+        )
+    return limit
+
+
+def _kept(each: Between, table: Table) -> int:
+    """How many steps count for it."""
+    kept = each.keep(table)
+    if not kept >= 0:
+        raise ValueError(f"{type(each).__name__}.keep(log) returned {kept!r}; return how many of its steps count.")
+    return kept
 
 
 class KeepFinite(Between):

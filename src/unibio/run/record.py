@@ -129,7 +129,7 @@ class Record:
         """The result of the run that ends with this state; None: where it began."""
         x, y = (self.x0, y0) if state is None else (state.x, state.y)
         history, metrics = joined(self.pieces), joined(self.rows)
-        again = [f"{reason} {count} times" for reason, count in Counter(self.restarts).items()]
+        again = [f"{reason} ({_times(count)})" for reason, count in Counter(self.restarts).items()]
         notes = [why, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics), *again]
         return Result(
             x,
@@ -145,6 +145,10 @@ class Record:
             state,
             tuple(self.restarts),
         )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _notes(history: Table) -> list[str]:
