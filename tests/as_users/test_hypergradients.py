@@ -77,7 +77,8 @@ def test_no_preconditioner_says_so_or_is_right():
     y = jnp.array([0.0, 0.8])
     problem, method = ub.Problem(cubes, quartic, p=4.0), ub.CG(preconditioner=ub.Identity())
     value, info = ub.hypergradient(problem, jnp.arcsin(y**3), y, method)
-    assert info.status != Status.ok or abs(float(value[0]) - 1) < 1e-2
+    # A limit exists, so that `no_limit` would be false.
+    assert info.status.name in ("ill_conditioned", "budget", "truncated") or abs(float(value[0]) - 1) < 1e-2
 
 
 @pytest.mark.slow

@@ -55,6 +55,19 @@ def test_singular_along_a_direction_that_is_no_coordinate(angle):
     assert info.status == Status.ok
 
 
+def test_a_coordinate_that_no_preconditioner_brings_to_light():
+    """H is 1e-256 in one coordinate and about 2 in the other: CG without a preconditioner cannot see both, and says so.
+    It is not a missing limit, because Jacobi finds it."""
+    y = jnp.array([0.0, 0.8])
+    problem = ub.Problem(lambda x, y, b: jnp.sum(y**3), lambda x, y, b: jnp.sum(y**4) / 4 - y @ jnp.sin(x), 4.0)
+    _, info = ub.hypergradient(problem, jnp.arcsin(y**3), y, ub.CG(preconditioner=ub.Identity()))
+    assert info.status == Status.ill_conditioned
+    assert info.residual > 0.1
+    value, info = ub.hypergradient(problem, jnp.arcsin(y**3), y)
+    np.testing.assert_allclose(value, jnp.cos(jnp.arcsin(y**3)), rtol=1e-12)
+    assert info.status == Status.ok
+
+
 def test_y_off():
     """Φ' = cos x·cos(sin x) = .360 at x = 1; at y = .5 the formula gives .536."""
     value, info = ub.hypergradient(ub.problems.example3(4.0), 1.0, 0.5)

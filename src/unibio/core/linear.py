@@ -74,13 +74,14 @@ def conjugate_gradients(
     limits = jnp.finfo(tree.dtype(b))
     root = jax.tree.map(jnp.sqrt, m)
     c = tree.mul(root, b)
-    most = tree.largest(c)
-    sigma = jnp.where(most > 0, most, 1.0)  # NaN stays NaN
+    largest = tree.largest(c)
+    sigma = jnp.where(largest > 0, largest, 1.0)  # NaN stays NaN
     c = jax.tree.map(lambda leaf: leaf / sigma, c)
     first = tree.dot(c, c)
     w = tree.divide(m if weight is None else weight, root)
     w_norm = tree.norm(tree.mul(w, c))
-    w = jax.tree.map(lambda leaf: jnp.minimum(leaf / w_norm, jnp.sqrt(limits.max)), w)
+    w = jax.tree.map(lambda leaf: jnp.minimum(leaf / w_norm, limits.max), w)
+    most = jnp.sqrt(limits.max / tree.size(b))  # of an entry of w∘r: the sum of their squares is finite
 
     def unfinished(now: _Iteration) -> jax.Array:
         more = (now.residual > rtol) | ((now.steps < min_steps) & (now.rho > 0))
@@ -96,7 +97,7 @@ def conjugate_gradients(
         alpha = jnp.where(ended, jnp.zeros_like(now.rho), now.rho / jnp.where(ended, 1.0, curvature))
         u, r = tree.axpy(alpha, now.p, now.u), tree.axpy(-alpha, hp, now.r)
         rho = tree.dot(r, r)
-        weighted = tree.mul(w, r)
+        weighted = jax.tree.map(lambda w, r: jnp.clip(w * r, -most, most), w, r)
         beta = jnp.where(ended, jnp.zeros_like(rho), rho / now.rho)
         return _Iteration(
             u,

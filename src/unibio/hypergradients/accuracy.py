@@ -112,9 +112,10 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
 
     solved = lower_residual <= 1e4 * eps
     cause = Status.where(solved, Status.ill_conditioned, Status.lower_not_solved)
-    short = (info.residual > 0.1 * promised(tree.dtype(x))) & (info.status != Status.ill_conditioned)
-    cause = Status.where(short, Status.truncated, cause)
-    at_fault = (bias > allowed) & (solved | (off <= allowed))
+    short = info.residual > 0.1 * promised(tree.dtype(x))
+    cause = Status.where(short, Status.where(info.status == Status.ok, Status.truncated, info.status), cause)
+    # Only an estimate whose linear system is solved can tell that there is no limit.
+    at_fault = (bias > allowed) & (solved | (off <= allowed)) & ~short
     cause = Status.where(at_fault, Status.where(jnp.isfinite(bias), Status.stagnated, Status.no_limit), cause)
     # At a solution of the upper level nothing but rounding is left of ∇Φ, which is no fault of a well-conditioned H.
     vanished = (cause == Status.ill_conditioned) & (size <= error) & jnp.isfinite(error)

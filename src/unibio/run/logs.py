@@ -9,37 +9,28 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unibio.files.atomic import write_bytes
-from unibio.run.between import Between, End, View
+from unibio.run.between import Between, View
 
 Row = dict[str, Any]
 
 
 class Callback(Between):
-    """Is called with what was last recorded, a dictionary, after every stretch of steps."""
+    """Calls a function with what was last recorded, a dictionary, after every stretch of steps."""
+
+    def __init__(self, function: Callable[[Row], None]) -> None:
+        self.function = function
 
     def begin(self, step: int) -> None:
         """Called once before the first stretch, with the step from which the run goes on."""
 
     def __call__(self, row: Row) -> None:
-        """What to do with the numbers."""
-        raise TypeError(f"{type(self).__name__} does not say what to do with the numbers: write __call__(row).")
+        self.function(row)
 
-    def after(self, view: View) -> End | None:
+    def after(self, view: View) -> None:
         if view.begins:
             self.begin(view.record.step)
         else:
             self(view.record.row())
-        return None
-
-
-class Calling(Callback):
-    """A function of one dictionary as a callback."""
-
-    def __init__(self, function: Callable[[Row], None]) -> None:
-        self.function = function
-
-    def __call__(self, row: Row) -> None:
-        self.function(row)
 
 
 class Lines(Callback):

@@ -18,7 +18,7 @@ from unibio.run.between import Between, View
 from unibio.run.checkpoints import Checkpoints, Keeper
 from unibio.run.driver import Driver, KeepFinite
 from unibio.run.identity import identity
-from unibio.run.logs import Calling
+from unibio.run.logs import Callback
 from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Measurements, Metric, as_measure
 from unibio.run.programs import check_solver, initialise
@@ -81,7 +81,7 @@ def solve(
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
-    callbacks = _several("callbacks", callbacks, Calling, "functions of one dictionary")
+    callbacks = _several("callbacks", callbacks, Callback, "functions of one dictionary")
     keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
@@ -103,7 +103,7 @@ def solve(
             between.append(Interruption(caught, together))
         if is_leader() or not together:
             between += callbacks
-        between.append(Calling(stack.enter_context(terminal_progress(steps))))
+        between.append(Callback(stack.enter_context(terminal_progress(steps))))
         if keeper is not None:
             between.append(keeper)
         state, end = Driver(problem, x0, y0, key, steps, record, between, chunk).run(now, state)
