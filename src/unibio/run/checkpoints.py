@@ -55,11 +55,11 @@ class Checkpoints:
         checks.whole_number("keep", self.keep, low=1)
 
     def files(self) -> list[Path]:
-        """The checkpoints in the folder, the newest first. Files with other names are nobody's business here."""
+        """The checkpoints in the folder, the newest first. Files with other names are ignored."""
         return sorted((path for path in Path(self.folder).glob("*") if _NAME.fullmatch(path.name)), reverse=True)
 
     def write(self, step: int, facts: Facts, state: Any) -> None:
-        """One file, and without those that are no longer kept."""
+        """Writes the checkpoint of this step, and deletes those that are no longer kept."""
         content = encode(facts, {"state": jax.tree.leaves(state)})
         write_bytes(Path(self.folder) / f"step-{step:012d}{_SUFFIX}", content)
         later = [path for path in self.files() if int(path.stem.removeprefix("step-")) > step]
@@ -90,7 +90,7 @@ class Checkpoints:
         return None
 
     def object_to(self, path: Path, why: str) -> None:
-        """Refuses a checkpoint, or warns of it."""
+        """Raises an error that says why this checkpoint is not used; with `strict=False` only warns."""
         if self.strict:
             raise ValueError(
                 f"{path} {why}. Use another folder, delete this one, or pass Checkpoints(…, strict=False) to go on "
@@ -111,8 +111,9 @@ class Checkpoints:
 
 
 class Keeper(Between):
-    """A run's own use of its checkpoints. The history lies in a file of its own, which grows from checkpoint to
-    checkpoint, so that a long run does not write all of it each time; after a restart a new one is begun.
+    """Writes the checkpoints of a run, and reads them when it is resumed. The history lies in a file of its own, which
+    grows from checkpoint to checkpoint, so that a long run does not write all of it each time; after a restart a new
+    one is begun.
 
     Arguments:
         files: the folder.
@@ -147,7 +148,8 @@ class Keeper(Between):
         return facts
 
     def _write(self, record: Record, states: Any, probe: Facts) -> None:
-        """A full disk does not end a run of days: it is warned of, and earlier files stay."""
+        """Writes both files. If that fails (the disk is full, say), a warning says so and the run goes on: earlier
+        files stay."""
         if len(record.restarts) != self.generation:
             self.generation, self.length, self.taken, self.writes = len(record.restarts), 0, (0, 0), 0
         path = Path(self.files.folder) / f"history-{self.generation}.log"
@@ -215,7 +217,7 @@ class Keeper(Between):
 
 
 def with_anchor(facts: Facts, wanted: PyTree) -> tuple[PyTree, PyTree]:
-    """What a file's state looks like: the run's, and that of the anchor if there is one."""
+    """The structure of what a checkpoint holds: the state of the run, and that of the anchor if there is one."""
     return wanted, None if facts["anchor"] is None else wanted
 
 

@@ -146,8 +146,8 @@ def kept_ensemble(
 def depends_on(
     problem: Problem, solvers: Sequence[BilevelSolver], x0: PyTree, y0: PyTree, keys: jax.Array, metrics: Any
 ) -> Facts:
-    """What the numbers of `run_ensemble` depend on, the length of the run apart: what it is given, its programs as they
-    are before compilation (a constant in f, g or a metric counts wherever it comes from), versions and settings."""
+    """All that the numbers of `run_ensemble` depend on, except for the length of the run: its arguments, versions and
+    settings, and its programs before compilation, which contain every constant that f, g or a metric uses."""
     problem, x0, y0 = prepare(problem, x0, y0)
     cast = [check_solver(solver, tree.dtype(x0)) for solver in solvers]
     solver, measure = _stacked(cast), tree.cast(as_measure(metrics), tree.dtype(x0))
@@ -167,7 +167,7 @@ def depends_on(
 
 
 def as_seeds(seeds: Any) -> list[int]:
-    """Different whole numbers from 0 to 2³² − 1, at least one."""
+    """Checks that the seeds are different whole numbers from 0 to 2³² − 1, at least one."""
     listed = list(seeds) if isinstance(seeds, Iterable) else None
     if not listed or not all(isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32 for seed in listed):
         raise ValueError(f"seeds must be whole numbers from 0 to 2³² − 1, at least one, e.g. range(8); got {seeds!r}.")

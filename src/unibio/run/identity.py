@@ -87,7 +87,8 @@ def compared(kept: Facts, now: Facts, kept_where: Facts, here: Facts) -> tuple[s
 
 
 def digest(variable: PyTree) -> str:
-    """SHA-256 of all arrays of a tree. Those on a mesh are summed up where they lie: gathering could fill memory."""
+    """SHA-256 of all arrays of a tree. For an array on a mesh it takes checksums that
+    the devices compute where its parts lie, because gathering it could fill the memory."""
     made = hashlib.sha256()
     for leaf in jax.tree.leaves(variable):
         if on_mesh(leaf):
@@ -111,7 +112,7 @@ def _drawing(sampler: Any) -> str:
 
 @jax.jit
 def _numbers(variable: PyTree) -> jax.Array:
-    """The norm, and the projections of variable/norm on three fixed vectors of signs."""
+    """The norm of a variable, and the projections of variable/norm on three fixed vectors of ±1."""
     norm = tree.norm(variable)
     safe = jnp.where(norm > 0, norm, jnp.ones_like(norm))
     sums = [

@@ -32,7 +32,8 @@ class MeshKeeper(Keeper):
         self.orbax = _orbax()
 
     def store(self, view: View) -> None:
-        """Unlike on one process a failed write ends the run: the others cannot be told to do without it."""
+        """Writes the checkpoint. A failed write ends the run, unlike on one process, because the other processes have
+        no way to know of it."""
         record, probe = view.record, self.probe(view)
         with self.orbax.StandardCheckpointer() as writer:
             states = view.state, None if record.anchor is None else record.anchor.state
@@ -67,7 +68,8 @@ class MeshKeeper(Keeper):
         return Path(self.files.folder).absolute() / f"step-{step:012d}{_SUFFIX}"
 
     def _newest(self) -> tuple[Any, dict[str, Any]]:
-        """What the first process finds, so that all go on from the same step; what it refuses, all refuse."""
+        """The newest checkpoint that the first process finds, on every process, so that all go on from the same step.
+        If the first process refuses it, all do."""
         refused = ""
         found = None
         if is_leader():
@@ -84,7 +86,7 @@ class MeshKeeper(Keeper):
 
 
 def _plain_leaves(state: Any) -> list[Any]:
-    """Arrays, a random key as its numbers."""
+    """The arrays of a state; of a random key, its numbers."""
     is_key = jax.dtypes.prng_key
     leaves = jax.tree.leaves(state)
     return [jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, is_key) else leaf for leaf in leaves]

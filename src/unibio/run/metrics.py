@@ -98,7 +98,7 @@ _RESERVED |= {"solver", "seed"}  # of a comparison
 
 
 def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:
-    """Numbers by name, each one floating scalar."""
+    """Checks that a metric returned numbers by name, and gives them the dtype of x."""
     if not isinstance(named, dict):
         raise TypeError(f"a metric must return a dictionary of numbers by name; got {type(named).__name__}.")
     for name, value in named.items():

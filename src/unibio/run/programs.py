@@ -95,8 +95,8 @@ class Programs:
         self._most = most
 
     def __call__(self, fn: Callable[..., Any], *args: Any, **static: Any) -> tuple[Any, float, float]:
-        """fn(*args, **static) once it is really done, the seconds it ran (of several processes the slowest), and the
-        seconds compilation took."""
+        """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran (with several processes,
+        those of the slowest), and the seconds that compilation took."""
         args = jax.tree.map(jnp.asarray, args)
         began = time.perf_counter()
         _, compiled = self._program(fn, args, static)

@@ -12,7 +12,7 @@ _silent = False
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No bars inside: for a program that shows its own."""
+    """Inside this context no bar is shown: for a program that shows its own."""
     global _silent
     before, _silent = _silent, True
     try:
@@ -23,7 +23,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def terminal_progress(steps: int, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A callback that moves a rich bar on stderr, if that is a terminal, rich is there and this the first process."""
+    """A callback that moves a bar on stderr. It does nothing if stderr is no terminal, if rich is not installed, or if
+    this is not the first of several processes."""
     if _silent or not is_leader() or not sys.stderr.isatty():
         yield lambda row: None
         return

@@ -30,7 +30,7 @@ class Anchor(NamedTuple):
 
 
 class Record:
-    """History, metrics and totals of a run as it goes; sums are Python integers and cannot overflow.
+    """History, metrics and totals of a run as it goes.
 
     `restarts` says why the run was started again from an earlier state, once for each time; `anchor` is where it would
     go back to (None: the start).
@@ -152,8 +152,8 @@ def _times(count: int) -> str:
 
 
 def _notes(history: Table) -> list[str]:
-    """What befell hypergradients: how often, and first in which step. A direction of norm 0 only if it was the last:
-    solvers whose v starts at 0 begin with one."""
+    """Sentences on hypergradients whose status was not ok: how many, and in which step the first. A direction of norm 0
+    is mentioned only if the last one was: solvers whose v starts at 0 begin with one."""
     codes = history.get("status", np.zeros(0, int))
     bad = [code for code in np.unique(codes) if code not in (OK, STATIONARY)]
     notes = [
@@ -169,7 +169,7 @@ def _notes(history: Table) -> list[str]:
 
 
 def _still_note(x0: PyTree, x: PyTree, steps: int) -> list[str]:
-    """Whether x is still where the run began, up to the rounding of its largest entry."""
+    """A sentence if x is still where the run began, up to the rounding of its largest entry."""
     moved = tree.largest(tree.sub(x, x0))
     if steps == 0 or not bool(moved <= 4 * jnp.finfo(moved.dtype).eps * tree.largest(x0)):
         return []
@@ -180,7 +180,7 @@ def _still_note(x0: PyTree, x: PyTree, steps: int) -> list[str]:
 
 
 def _lower_note(metrics: Table) -> list[str]:
-    """Whether y is further from y*(x) than at first and does not come closer, where a metric tells.
+    """A sentence if y is further from y*(x) than at first and does not come closer, as far as a metric tells.
 
     A start that was better than what followed is no harm in itself, so that the trend decides: the median of the later
     half of the measurements after the first against that of the earlier half.

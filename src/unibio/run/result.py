@@ -104,7 +104,7 @@ class Result:
 
 
 def _describe(name: str, variable: PyTree) -> Any:
-    """The containers of a variable as JSON: dictionaries, lists and tuples around leaves."""
+    """The dictionaries, lists and tuples that a variable is made of, as JSON."""
     if type(variable) is dict and all(isinstance(key, str) for key in variable):
         return {"dict": {key: _describe(name, variable[key]) for key in sorted(variable)}}
     if type(variable) in (list, tuple):

@@ -1,4 +1,4 @@
-"""Signals that are noted, to be acted on where it is safe."""
+"""Ctrl-C and SIGTERM: a run notes them, and ends between two stretches, where it can write a last checkpoint."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""`solve`: compiled stretches of steps, and between them the host's work."""
+"""`solve`, which runs one solver on one problem from one start."""
 
 import contextlib
 import signal
@@ -113,7 +113,7 @@ def solve(
 def _checked(
     problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any
 ) -> tuple[Problem, BilevelSolver, PyTree, PyTree, jax.Array]:
-    """What a run is given, checked, every number in the dtype of x."""
+    """The arguments of a run, checked, with every number in the dtype of x."""
     if key is None:
         raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
     checks.random_key(key)
@@ -154,7 +154,7 @@ def _resumed(resume: Any, keeper: Keeper | None, shapes: Any, steps: int) -> tup
 
 
 def _check_resume(resume: Result, steps: int, wanted: Any) -> None:
-    """Its state must be one of this solver on this problem."""
+    """Refuses a Result whose state is not one of this solver on this problem, or that is beyond `steps`."""
     if resume.state is None:
         raise ValueError(
             "this Result has no solver state (it was loaded from a file, or diverged at once): resume from another."
