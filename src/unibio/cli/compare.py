@@ -1,21 +1,27 @@
 """`unibio compare`: any solvers on a named problem, as a table, and if wanted as files."""
 
-import dataclasses
 import inspect
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from jax.sharding import Mesh
-
-    from unibio.comparison import Comparison
-    from unibio.files.tables import Rows
-    from unibio.problems import Setting
+from unibio.comparison import Comparison, plot
+from unibio.comparison import compare as run
+from unibio.comparison import tune as tuned
+from unibio.core.checks import nearest
+from unibio.distributed import initialise, is_leader
+from unibio.distributed import mesh as all_devices
+from unibio.files import cache
+from unibio.files.folders import claim
+from unibio.files.tables import Rows
+from unibio.problems import PROBLEMS, Setting
+from unibio.solvers import SOLVERS
+from unibio.solvers.step_sizes import step_size_fields, step_sizes, stepping
 
 MADE_BY = "unibio compare"
 
@@ -37,58 +43,49 @@ def compare(
     ] = False,
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
-    from unibio.comparison import compare as run
-    from unibio.comparison import plot
-    from unibio.distributed import is_leader
-    from unibio.files.cache import set_up_jax
-    from unibio.files.folders import claim
-
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
     if resume and out is None:
         raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
-    set_up_jax()
-    mesh = joined() if distributed else None
+    cache.set_up_jax()
+    mesh = None
+    if distributed:
+        initialise()
+        mesh = all_devices()
     setting = named_problem(problem, p)
     chosen = {name: named_solver(name, upper, lower) for name in solvers}
+    pieces = None
     if out is not None:
+        pieces = out / ".pieces"  # solvers that are finished, until all are
         plot.style()  # without matplotlib, say so before computing
         if is_leader():
             claim(out, MADE_BY)
-    pieces = None if out is None else out / ".pieces"  # solvers that are finished, until all are
-    if pieces is not None and not resume and is_leader():
-        shutil.rmtree(pieces, ignore_errors=True)
+            if not resume:
+                shutil.rmtree(pieces, ignore_errors=True)
     length: dict[str, Any] = {
         "steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces, "mesh": mesh,
     }  # fmt: skip
     if tune:
-        chosen = {name: _tuned(setting, solver, seeds, length) for name, solver in chosen.items()}
+        others = range(seeds, seeds + 3)  # on which nothing is compared
+        # Measured often: a run that goes in circles must not look good because it is only seen at its best.
+        for name, solver in chosen.items():
+            best = tuned(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length)
+            chosen[name] = best.solver
     found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
     if not is_leader():
         return
     _print(found, chosen)
-    if out is not None and pieces is not None:
+    if out is not None:
         found.save(out)
-        shutil.rmtree(pieces, ignore_errors=True)
+        shutil.rmtree(out / ".pieces", ignore_errors=True)
         drawn = plot.with_style(plot.solver_curves, curves(found))
         for kind in ("svg", "png"):
             plot.save(drawn, out / f"comparison.{kind}")
         print(f"written: {out}")
 
 
-def joined() -> "Mesh":
-    """All devices of all processes."""
-    from unibio import distributed
-
-    distributed.initialise()
-    return distributed.mesh()
-
-
-def named_problem(name: str, p: float | None) -> "Setting":
+def named_problem(name: str, p: float | None) -> Setting:
     """The problem of that name with its start; p only where it has one to choose."""
-    from unibio.core.checks import nearest
-    from unibio.problems import PROBLEMS
-
     maker = PROBLEMS[nearest(name, PROBLEMS, "problem")]
     if p is None:
         return maker()
@@ -99,59 +96,36 @@ def named_problem(name: str, p: float | None) -> "Setting":
 
 def named_solver(name: str, upper: float, lower: float) -> Any:
     """The solver of that name with these step sizes."""
-    from unibio.core.checks import nearest
-    from unibio.solvers import SOLVERS
-    from unibio.solvers.step_sizes import stepping
-
     kind = SOLVERS[nearest(name, SOLVERS, "solver")]
-    both = "lower_step_size" in {field.name for field in dataclasses.fields(kind)}
+    both = "lower_step_size" in step_size_fields(kind)
     return stepping(kind(upper, lower) if both else kind(upper), upper, lower)
 
 
-def _tuned(setting: "Setting", solver: Any, seeds: int, length: Any) -> Any:
-    """The best of 25 settings on three seeds that are not compared.
-
-    Measured often: a run that goes in circles must not look good because it is only seen at its best.
-    """
-    from unibio.comparison import tune
-
-    others = range(seeds, seeds + 3)
-    return tune(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length).solver
-
-
-def _print(found: "Comparison", solvers: dict[str, Any]) -> None:
+def _print(found: Comparison, solvers: dict[str, Any]) -> None:
     """One row for each solver, at the end of its runs."""
-    import numpy as np
-
-    from unibio.solvers.step_sizes import step_sizes
-
     table = Table("solver", "step sizes", "‖∇Φ‖", "lowest to highest", "Φ", "calls", "s")
     for name, solver in solvers.items():
-        ends = [{key: values[-1] for key, values in found.lane(name, s).items()} for s in found.facts["seeds"]]
-        column = {key: np.asarray([end[key] for end in ends]) for key in ends[0]}
-        norms = column["gradient_norm"]
-        lost = int(np.sum(~column["finite"].astype(bool)))
+        lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]
+        ends = {key: np.asarray([lane[key][-1] for lane in lanes]) for key in lanes[0]}
+        norms = ends["gradient_norm"]
+        lost = int(np.sum(~ends["finite"].astype(bool)))
         table.add_row(
             name,
             ", ".join(f"{float(size):g}" for size in step_sizes(solver)),
             f"{np.median(norms):.4g}",
-            f"diverged: {lost} of {len(ends)}" if lost else f"{norms.min():.3g} to {norms.max():.3g}",
-            f"{np.median(column['phi']):.4g}",
-            f"{np.median(column['calls']):.0f}",
-            f"{column['seconds'].sum():.2f}",
+            f"diverged: {lost} of {len(lanes)}" if lost else f"{norms.min():.3g} to {norms.max():.3g}",
+            f"{np.median(ends['phi']):.4g}",
+            f"{np.median(ends['calls']):.0f}",
+            f"{ends['seconds'].sum():.2f}",
         )
     Console().print(table)
 
 
-def curves(found: "Comparison") -> "Rows":
+def curves(found: Comparison) -> Rows:
     """Median and range of ‖∇Φ‖ over the seeds at the median calls of each measurement."""
-    import numpy as np
-
-    from unibio.comparison.plot import bands
-
     rows: Rows = []
     for name in found.solvers:
         lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]
         calls = np.median([lane["calls"] for lane in lanes], axis=0)
-        rows += bands([lane["gradient_norm"] for lane in lanes], {"solver": name}, calls, (0, 1))
+        rows += plot.bands([lane["gradient_norm"] for lane in lanes], {"solver": name}, calls, (0, 1))
     return rows

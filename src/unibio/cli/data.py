@@ -26,7 +26,5 @@ def data(
     for split in snli.SPLITS:
         pairs = snli.read(folder, split)
         left = ", ".join(f"{count:,} with {reason}" for reason, count in pairs.skipped.items() if count)
-        Console().print(
-            f"{split}: {len(pairs.labels):,} pairs{f' (left out: {left})' if left else ''}", highlight=False
-        )
-    Console().print(f"in {folder}", highlight=False, markup=False)
+        print(f"{split}: {len(pairs.labels):,} pairs{f' (left out: {left})' if left else ''}")
+    print(f"in {folder}")

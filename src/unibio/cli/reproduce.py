@@ -4,7 +4,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from unibio.files.cache import set_up_jax
 
 if TYPE_CHECKING:
     from unibio.paper.framework.reproduce import Event
@@ -31,23 +32,22 @@ def reproduce(
     replot: Annotated[bool, typer.Option("--replot", help="Only draw all figures and the report anew.")] = False,
 ) -> None:
     """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
-    from unibio.files.cache import set_up_jax
     from unibio.paper.framework import reproduce as work
     from unibio.paper.framework.study import EXPERIMENTS, Options
 
     chosen = work.checked_names(names or [], full)
     progress = _Progress({name: work.COSTS.get(name, 1) for name in chosen})
     try:
-        with progress:
+        with progress.live:
             if replot:
                 work.replot(out, progress.tell)
             else:
                 set_up_jax()
-                options = Options(seeds, seed, full, _pairs(settings or []))
+                options = Options(seeds, seed, full, tuple(_pair(text) for text in settings or []))
                 work.reproduce(chosen, out, options, min(jobs, os.cpu_count() or 1), progress.tell)
     except KeyboardInterrupt:
         done = f"{len(progress.verdicts)} of {len(chosen)} parts are finished"
-        progress.line(f"stopped; {done}, run the same command to continue")
+        progress.console.print(f"stopped; {done}, run the same command to continue")
         raise typer.Exit(_INTERRUPTED) from None
     finally:  # the report has what is finished, whatever became of the rest
         for name in (name for name in EXPERIMENTS if name in progress.verdicts):
@@ -56,11 +56,11 @@ def reproduce(
             print(f"report: {out / 'index.html'}")
 
 
-def _pairs(settings: list[str]) -> tuple[tuple[str, str], ...]:
-    for text in settings:
-        if "=" not in text:
-            raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
-    return tuple((text.split("=", 1)[0], text.split("=", 1)[1]) for text in settings)
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
+    return name, value
 
 
 class _Progress:
@@ -73,22 +73,9 @@ class _Progress:
         self.done = 0.0  # its cost
         self.running: dict[str, str] = {}
         self.began = time.monotonic()
-        self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> "_Progress":
-        if sys.stderr.isatty():
-            self.live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.stop()
-
-    def line(self, text: str) -> None:
-        """A line that stays."""
-        self.console.print(text)
+        terminal = sys.stderr.isatty()
+        self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_terminal=terminal)
+        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True)  # silent elsewhere
 
     def tell(self, event: "Event") -> None:
         """Shows an event."""
@@ -108,8 +95,8 @@ class _Progress:
             "finished": f"finished ({len(self.verdicts)} of {self.total})",
             "drawn": "drawn",
         }
-        if event.kind in texts or not self.live.is_started:
-            self.line(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
+        if event.kind in texts or not self.console.is_terminal:
+            self.console.print(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
 
     def __rich__(self) -> Group:
         """Drawn four times a second."""

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from unibio.comparison import plot as drawing
+
 if TYPE_CHECKING:
     from unibio.paper.theory import Constants
 
@@ -31,26 +33,23 @@ def theory(
 ) -> None:
     """The main theorem's schedule, by the paper's and by the sharp analysis."""
     from unibio.paper import theory as th
+    from unibio.paper.studies import schedules
 
     given = [name for name, value in (("--p", p), ("--dim", dim), ("--noise", noise)) if value is not None]
-    if constants is not None and (given or example):
-        raise ValueError(f"--constants says it all; leave out {', '.join([*given, *([example] if example else [])])}.")
+    given += [example] if example else []
+    if constants is not None and given:
+        raise ValueError(f"--constants says it all; leave out {', '.join(given)}.")
     if plot is not None:
-        from unibio.comparison.plot import check_path
-
-        check_path(plot)
+        drawing.check_path(plot)
     sets = [read_constants(constants)] if constants else _example(example or "example3", p, dim, noise)
     chosen = sets[0]
-    plans = [th.schedule(chosen, epsilon, delta, analysis) for analysis in ("paper", "sharp")]
+    plans = [th.schedule(chosen, epsilon, delta, analysis) for analysis in schedules.ANALYSES]
     table = Table("symbol", "meaning", "paper's analysis", "sharp analysis")
     for (symbol, meaning, left), (_, _, right) in zip(*(plan.rows() for plan in plans), strict=True):
         table.add_row(symbol, meaning, left, right)
     Console().print(table)
     Console().print(_WARNING, highlight=False)
     if plot is not None:
-        from unibio.comparison import plot as drawing
-        from unibio.paper.studies import schedules
-
         totals = schedules.totals(sorted(sets, key=lambda c: c.p))
         drawing.save(drawing.with_style(schedules.draw, {"totals": totals}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
@@ -59,17 +58,18 @@ def theory(
 def _example(name: str, p: float | None, dim: int | None, noise: float | None) -> "list[Constants]":
     """The constants asked for, and those of other orders for the plot."""
     from unibio.paper import theory as th
+    from unibio.paper.studies.schedules import ORDERS
 
-    sigma = {"sigma_f": 1.0 if noise is None else noise, "sigma_g1": 1.0 if noise is None else noise}
-    if name == "example1":
-        if p is not None or dim is not None:
-            raise ValueError("example1 has p = 4 and one dimension; for others take example4 --p … --dim ….")
-        return [th.example4_constants(4.0, 1, **sigma)]
-    makers = {"example3": th.example3_constants, "example4": th.example4_constants}
+    deviation = 1.0 if noise is None else noise
+    sigma = {"sigma_f": deviation, "sigma_g1": deviation}
+    makers = {"example1": th.example4_constants, "example3": th.example3_constants, "example4": th.example4_constants}
     if name not in makers:
-        raise ValueError(f"no example {name!r}; there are example1, example3, example4.")
+        raise ValueError(f"no example {name!r}; there are {', '.join(makers)}.")
+    if name == "example1" and (p is not None or dim is not None):
+        raise ValueError("example1 has p = 4 and one dimension; for others take example4 --p … --dim ….")
     first = 4.0 if p is None else p
-    orders = [first, *(order for order in (2.0, 3.0, 4.0, 6.0, 8.0) if order != first)]
+    others = () if name == "example1" else ORDERS
+    orders = [first, *(order for order in others if order != first)]
     return [makers[name](order, 1 if dim is None else dim, **sigma) for order in orders]
 
 

@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 
 from unibio.files.cache import set_up_jax
-from unibio.paper.framework.reproduce import described, float64, make_part
+from unibio.paper.framework.reproduce import Event, make_and_tell
 from unibio.paper.framework.study import Options, load
-from unibio.run.progress import quiet
 
 
 def main() -> None:
@@ -22,22 +21,16 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what else is printed goes to stderr
 
-    def tell(kind: str, text: str) -> None:
-        print(json.dumps([kind, text]), file=events, flush=True)
+    def tell(event: Event) -> None:
+        print(json.dumps([event.kind, event.text]), file=events, flush=True)
 
     out, name, given = json.loads(sys.argv[1])
-    options = Options(**given)._replace(settings=tuple((key, text) for key, text in given["settings"]))
+    options = Options(**given)
     set_up_jax()
     if options.turn:
-        with quiet(), float64():
-            load(name).run(options, lambda text: None)
-        return
-    try:
-        verdict = make_part(Path(out), name, options, lambda text: tell("says", text))
-    except Exception as error:
-        tell("failed", described(error))
+        load(name).run(options, lambda text: None)
     else:
-        tell("finished", verdict)
+        make_and_tell(Path(out), name, options, tell)
 
 
 def _end_with_parent() -> None:

@@ -1,18 +1,10 @@
 """The folder of one study: its tables, and how and how fast they were made."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from unibio.files.tables import Row, Tables, read, read_json, write
 
 _RESULT, _TIMES = "result.json", "seconds.json"
-
-
-class Part(NamedTuple):
-    """What one experiment left in its folder: how it was made, and its tables."""
-
-    facts: Row
-    tables: Tables
 
 
 def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds: float) -> None:
@@ -21,12 +13,18 @@ def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds:
     write(folder / _TIMES, {"seconds": seconds}, clock)
 
 
-def read_part(folder: Path) -> Part:
+def read_part(folder: Path) -> tuple[Row, Tables]:
     """What `write_part` wrote, if every file is as it was; else a ValueError that says which is not."""
     facts = read_json(folder / _RESULT)
-    options: Any = facts.get("options")  # the report shows them
-    complete = isinstance(options, dict) and isinstance(facts.get("versions"), dict) and bool(facts.get("sha256"))
-    if not complete or not {"seeds", "seed", "full"} <= options.keys() or type(options.get("settings", {})) is not dict:
+    options, versions = facts.get("options"), facts.get("versions")  # the report shows them
+    if not (
+        isinstance(options, dict)
+        and {"seeds", "seed", "full"} <= options.keys()
+        and isinstance(options.get("settings", {}), dict)
+        and isinstance(versions, dict)
+        and "unibio" in versions
+        and facts.get("sha256")
+    ):
         raise ValueError(f"{_RESULT} is damaged")
     facts, tables = read(folder / _RESULT)
-    return Part(facts, tables | read(folder / _TIMES)[1])
+    return facts, tables | read(folder / _TIMES)[1]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from unibio.files.store import Store, Table
 from unibio.files.tables import Row, Rows, as_columns, as_rows
-from unibio.paper.framework.study import Options, child
+from unibio.paper.framework.study import Options, Say, child
 
 
 class Piece(NamedTuple):
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     arguments: Row
 
 
-def gather(pieces: Sequence[Piece], options: Options, say: Callable[[str], None], data: str = "") -> dict[str, Rows]:
+def gather(pieces: Sequence[Piece], options: Options, say: Say, data: str = "") -> dict[str, Rows]:
     """The table of every piece by its name. Interrupted, it has kept what is finished, if there is a folder.
 
     Arguments:

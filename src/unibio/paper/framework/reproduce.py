@@ -25,7 +25,7 @@ from unibio.files.folders import claim, is_ours
 from unibio.files.tables import Row, Tables
 from unibio.paper.framework.parts import read_part, write_part
 from unibio.paper.framework.report import FIGURES, write_report
-from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, child, load, summary
+from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, Say, child, load, summary
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
@@ -78,16 +78,21 @@ def reproduce(
     claim(out, MADE_BY)
     due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
     options = options._replace(jobs=jobs)
+    errors: list[Exception] = []
     try:
-        many = min(jobs, len(due)) > 1
-        errors = asyncio.run(_in_processes(out, due, options, tell)) if many else _in_turn(out, due, options, tell)
+        if min(jobs, len(due)) > 1:
+            errors += asyncio.run(_in_processes(out, due, options, tell))
+        else:
+            for name in due:
+                tell(Event("started", name))
+                errors += make_and_tell(out, name, options, tell)
     finally:
         for name in due:
             shutil.rmtree(_unfinished(out, name), ignore_errors=True)
         write_report(out)
     if errors:
         raise errors[0]
-    return {name: load(name).verdict(read_part(out / name).tables) for name in chosen}
+    return {name: load(name).verdict(read_part(out / name)[1]) for name in chosen}
 
 
 def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict[str, str]:
@@ -99,7 +104,7 @@ def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict
     verdicts = {}
     for name in (name for name in EXPERIMENTS if (out / name).is_dir()):
         try:
-            tables = read_part(out / name).tables
+            _, tables = read_part(out / name)
         except ValueError as error:
             tell(Event("failed", name, str(error)))
             continue
@@ -122,34 +127,28 @@ def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
         return True
     now = _facts(name, options)
     try:
-        part = read_part(out / name)
-        fault = _difference(part.facts, now)
+        facts, tables = read_part(out / name)
+        fault = _difference(facts, now)
     except ValueError as error:
-        part, fault = None, str(error)
-    if part is None or fault:
+        tables, fault = {}, str(error)
+    if fault:
         tell(Event("redone", name, fault))
         return True
     if not all((out / name / figure).is_file() for figure in FIGURES):
-        _draw(out / name, name, part.tables)
-    tell(Event("kept", name, load(name).verdict(part.tables)))
+        _draw(out / name, name, tables)
+    tell(Event("kept", name, load(name).verdict(tables)))
     return False
 
 
 def _facts(name: str, options: Options) -> Row:
-    packages = {package: version(package) for package in ("unibio", "jax", "numpy")}
+    versions = {each: version(each) for each in ("unibio", "jax", "numpy")} | {"python": platform.python_version()}
     more: Row = getattr(load(name), "facts", lambda options: {})(options)
-    return {"experiment": name, "options": options.facts() | more, "versions": packages | {"python": _PYTHON}}
-
-
-_PYTHON = platform.python_version()
+    return {"experiment": name, "options": options.facts() | more, "versions": versions}
 
 
 def _difference(old: Row, new: Row) -> str:
     """What makes a part another one: its options, or the version of this package; "" if nothing does."""
-    try:
-        was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
-    except (KeyError, TypeError):
-        return "result.json is damaged"
+    was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
     return ", ".join(
         f"made with {key} {was.get(key)}, not {now.get(key)}"
         for key in sorted({*was, *now})
@@ -161,7 +160,18 @@ def _unfinished(out: Path, name: str) -> Path:
     return out / f".{name}.tmp"
 
 
-def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]) -> str:
+def make_and_tell(out: Path, name: str, options: Options, tell: Tell) -> list[Exception]:
+    """Makes a part and tells what it says and how it ends; a list with its error, empty if it succeeded."""
+    try:
+        verdict = make_part(out, name, options, lambda text: tell(Event("says", name, text)))
+    except Exception as error:
+        tell(Event("failed", name, f"{type(error).__name__}: {error}"))
+        return [error]
+    tell(Event("finished", name, verdict))
+    return []
+
+
+def make_part(out: Path, name: str, options: Options, say: Say) -> str:
     """One experiment under a temporary name, renamed when all of it is there; its verdict."""
     folder = _unfinished(out, name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -178,7 +188,7 @@ def make_part(out: Path, name: str, options: Options, say: Callable[[str], None]
         raise ValueError(f"the files that {name} reads have changed while it ran; run it again.")
     write_part(folder, facts, tables, clock, seconds)
     say("drawing")
-    tables = read_part(folder).tables
+    _, tables = read_part(folder)
     _draw(folder, name, tables)
     summary(load(name), tables)  # a part that cannot be reported is not finished
     verdict = load(name).verdict(tables)
@@ -210,25 +220,6 @@ def _draw(folder: Path, name: str, tables: Tables) -> None:
         plot.save(drawn, folder / figure)
 
 
-def _in_turn(out: Path, names: list[str], options: Options, tell: Tell) -> list[Exception]:
-    """All parts in this process; the errors of those that failed."""
-    errors: list[Exception] = []
-    for name in names:
-        tell(Event("started", name))
-
-        def say(text: str, name: str = name) -> None:
-            tell(Event("says", name, text))
-
-        try:
-            verdict = make_part(out, name, options, say)
-        except Exception as error:
-            errors.append(error)
-            tell(Event("failed", name, described(error)))
-        else:
-            tell(Event("finished", name, verdict))
-    return errors
-
-
 async def _in_processes(out: Path, names: list[str], options: Options, tell: Tell) -> list[Exception]:
     """Each part in a process of its own, `options.jobs` at once; the errors of those that failed. An end of this
     function, by Ctrl-C too, is theirs."""
@@ -241,26 +232,21 @@ async def _in_processes(out: Path, names: list[str], options: Options, tell: Tel
             tell(Event("started", name))
             command = child(str(out), name, options._replace(jobs=1))
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
-            event = Event("failed", name, _DIED)
+            end = Event("failed", name, _DIED)
             try:
-                while line := await process.stdout.readline():  # type: ignore[union-attr]
+                async for line in process.stdout:  # type: ignore[union-attr]
                     kind, text = json.loads(line)
-                    event = Event(kind, name, text)
                     if kind == "says":
-                        tell(event)
-                        event = Event("failed", name, _DIED)
+                        tell(Event(kind, name, text))
+                    else:
+                        end = Event(kind, name, text)
                 await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()
-            tell(event)
-            if event.kind == "failed":
-                errors.append(ChildProcessError(f"{name}: {event.text}"))
+            tell(end)
+            if end.kind == "failed":
+                errors.append(ChildProcessError(f"{name}: {end.text}"))
 
     await asyncio.gather(*(make(name) for name in names))
     return errors
-
-
-def described(error: BaseException) -> str:
-    """Its kind and its message."""
-    return f"{type(error).__name__}: {error}"

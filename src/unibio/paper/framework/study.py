@@ -58,6 +58,9 @@ class Options(NamedTuple):
         return facts | ({"settings": dict(self.settings)} if self.settings else {})
 
 
+Say = Callable[[str], None]  # what an experiment tells of its progress
+
+
 class Experiment(Protocol):
     """A module of `unibio.paper`. The first line of its docstring is shown in lists.
 
@@ -68,7 +71,7 @@ class Experiment(Protocol):
     TITLE: str
     PAPER: str  # what the paper claims
 
-    def run(self, options: Options, say: Callable[[str], None]) -> Tables: ...
+    def run(self, options: Options, say: Say) -> Tables: ...
     def draw(self, tables: Tables) -> "Figure": ...
     def verdict(self, tables: Tables) -> str: ...
 
@@ -97,25 +100,19 @@ def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: O
     A seed has the same random numbers in every case: cheaper, and curves differ by their settings alone. An even
     number of seeds goes in two halves at once: small arrays keep one core busy, not two.
     """
+
+    def program(numbers: list[np.ndarray], keys: jax.Array) -> Any:
+        return jax.vmap(lambda *case: jax.vmap(lambda key: run(*case, key))(keys))(*numbers)
+
+    def half(keys: jax.Array) -> Any:
+        return jax.tree.map(np.asarray, compiled(numbers, keys))
+
     numbers = [np.asarray(column) for column in zip(*cases, strict=True)]
-    inner = (None,) * len(numbers) + (0,)
-    outer = (0,) * len(numbers) + (None,)
-
-    size = options.seeds // 2 if options.seeds % 2 == 0 else options.seeds
-
-    def program(numbers: list[Any], seed: jax.Array, first: jax.Array) -> Any:
-        keys = jax.random.split(jax.random.key(seed), options.seeds)
-        keys = jax.lax.dynamic_slice_in_dim(keys, first, size)
-        return jax.vmap(jax.vmap(run, inner), outer)(*numbers, keys)
-
-    def half(first: int) -> Any:
-        return jax.tree.map(np.asarray, compiled(numbers, seed, np.int32(first)))
-
-    seed = np.uint32(options.seed)
-    args = (numbers, seed, np.int32(0))
-    compiled = jax.jit(program).lower(*args).compile()
+    keys = jax.random.split(jax.random.key(options.seed), options.seeds)
+    halves = [keys] if options.seeds % 2 else jnp.split(keys, 2)
+    compiled = jax.jit(program).lower(numbers, halves[0]).compile()
     with futures.ThreadPoolExecutor(2) as pool:
-        parts = list(pool.map(half, range(0, options.seeds, size)))
+        parts = list(pool.map(half, halves))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 

@@ -1,6 +1,5 @@
 """UniBiO, StocBiO, TTSA and MA-SOBA from (.001, .001) at the paper's step sizes (Figure 4)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import optax
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, on_example3
+from unibio.paper.framework.study import Options, Say, on_example3
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
 
 TITLE = "Comparison from a degenerate start (Figure 4)"
@@ -26,7 +25,7 @@ SOLVERS: dict[str, Any] = {
 }
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """TTSA is random (its truncation), the others have one curve."""
     curves: Rows = []
     facts: Rows = []
@@ -53,11 +52,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
 
 def draw(tables: Tables) -> "plot.Figure":
     """A panel for each p."""
-    return draw_orders(tables["curves"])
-
-
-def draw_orders(rows: Rows, legend: int = 1) -> "plot.Figure":
-    """Curves by solver, one panel for each p, in the solvers' own colours."""
+    rows = tables["curves"]
     made, axes = plot.panels(len(distinct(rows, "p")), width=3.2, height=2.8, sharey=True)
     for axis, p in zip(axes, distinct(rows, "p"), strict=True):
         for solver in distinct(rows, "solver"):
@@ -65,7 +60,7 @@ def draw_orders(rows: Rows, legend: int = 1) -> "plot.Figure":
             plot.band(axis, curve[::4] if len(curve) > 200 else curve, plot.solver_colour(solver), solver)
         axis.set(title=f"p = {p:g}", xlabel="t", yscale="log", ylim=(1e-5, 2))
     axes[0].set(ylabel="‖∇Φ(x_t)‖")
-    axes[-1].legend(ncols=legend, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return made
 
 

@@ -1,6 +1,5 @@
 """Every solver from (.001, .001), each tuned over the same 25 pairs of step sizes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,15 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio import solvers as sv
-from unibio.comparison import plot
 from unibio.comparison.criteria import Final
+from unibio.comparison.plot import bands
 from unibio.comparison.tuning import tune
 from unibio.core.batches import Dataset
 from unibio.core.problem import Problem
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, sine_gradient
-from unibio.paper.studies.comparison import FADE, ORDERS, START, T, draw_orders
+from unibio.paper.framework.study import Options, Say, sine_gradient
+from unibio.paper.studies.comparison import FADE, ORDERS, START, T
+from unibio.paper.studies.comparison import draw as draw
 from unibio.problems import example3
 from unibio.solvers.step_sizes import step_size_fields
 
@@ -37,9 +37,8 @@ SOLVERS: dict[str, Any] = {
     "AmIGO": sv.AmIGO(1, 1, lower_steps=5, linear_steps=5),
     "F2SA": sv.F2SA(1, 1, lower_steps=5, upper_decay=0.0, lower_decay=0.0),
 }
-MEASUREMENTS = (
-    100  # every 5 steps: an odd number, so that a normalised step that jumps to and fro is not seen at its best
-)
+# Every 5 steps: an odd number, so that a normalised step that jumps to and fro is not seen at its best.
+MEASUREMENTS = 100
 
 
 def gradient(problem: Problem, state: Any) -> dict[str, jax.Array]:
@@ -53,7 +52,7 @@ def problem(p: Any) -> Problem:
     return Problem(exact.f, exact.g, p, f_batches=nothing, g_batches=nothing)
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """25 settings, 3 seeds (some solvers draw the length of their series), the best by the final norm."""
     curves: Rows = []
     facts: Rows = []
@@ -65,18 +64,13 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
                 steps=T, criterion=Final(), metrics=gradient, measurements=MEASUREMENTS,
             )  # fmt: skip
             table, setting = tuned.tables[tuned.best], tuned.settings[tuned.best]
-            curves += plot.bands(table["gradient_norm"], {"solver": name, "p": p}, table["step"][0], (0, 1))
+            curves += bands(table["gradient_norm"], {"solver": name, "p": p}, table["step"][0], (0, 1))
             upper, lower = step_size_fields(solver)
             facts.append(
                 {"solver": name, "p": p, "upper_step": setting[upper], "lower_step": setting[lower],
                  "final": curves[-1]["median"], "calls": int(np.median(table["calls"][:, -1]))}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
-
-
-def draw(tables: Tables) -> "plot.Figure":
-    """A panel for each p."""
-    return draw_orders(tables["curves"])
 
 
 def verdict(tables: Tables) -> str:

@@ -1,7 +1,7 @@
 """Oracle calls until the running mean of ‖∇Φ‖ is at most ε, against ε, and both analyses' exponents."""
 
 import functools
-from collections.abc import Callable
+import itertools
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import Options, on_example3, over
+from unibio.paper.framework.study import Options, Say, on_example3, over
 from unibio.paper.studies.noise_study import ORDERS
 from unibio.solvers import UniBiO
 
@@ -33,27 +33,23 @@ def one(p: Any, eta: Any, beta: Any, key: jax.Array, steps: int = T) -> tuple[ja
     return jnp.cumsum(log.watched) / jnp.arange(1, steps + 1), calls  # type: ignore[return-value]
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """For each p and ε the best of 8 settings (step size, momentum) by the median over seeds of the calls needed."""
     seeds = min(16, options.seeds)
-    cases = [(p, eta, beta) for p in ORDERS for eta in ETAS for beta in MOMENTA]
+    settings = list(itertools.product(ETAS, MOMENTA))
+    cases = [(p, *setting) for p in ORDERS for setting in settings]
     say(f"{len(cases)} settings with {seeds} seeds")
     steps = LONGER if options.full else T
-    path = functools.partial(one, steps=steps)
-    means, calls = over(path, cases, options._replace(seeds=seeds))
+    found = over(functools.partial(one, steps=steps), cases, options._replace(seeds=seeds))
+    means, calls = (values.reshape(len(ORDERS), len(settings), seeds, steps) for values in found)
     rows: Rows = []
-    for p in ORDERS:
+    for i, p in enumerate(ORDERS):
         for epsilon in EPSILONS:
-            needed = {}
-            for i, case in enumerate(cases):
-                if case[0] != p:
-                    continue
-                below = means[i] <= epsilon
-                first = np.where(below.any(axis=1), below.argmax(axis=1), -1)
-                each = np.where(first >= 0, calls[i][np.arange(seeds), first], np.inf)
-                needed[case] = float(np.median(each))
-            best = min(needed, key=lambda case: needed[case])
-            rows.append({"p": p, "epsilon": epsilon, "calls": needed[best], "eta": best[1], "momentum": best[2]})
+            each = np.where(means[i] <= epsilon, calls[i], np.inf).min(axis=-1)  # calls only grow: at the first step
+            needed = np.median(each, axis=1)
+            best = int(np.argmin(needed))
+            eta, momentum = settings[best]
+            rows.append({"p": p, "epsilon": epsilon, "calls": float(needed[best]), "eta": eta, "momentum": momentum})
     fits: Rows = []
     for p in ORDERS:
         line = [row for row in rows if row["p"] == p and np.isfinite(row["calls"])]
@@ -74,8 +70,8 @@ def draw(tables: Tables) -> "plot.Figure":
     axes[0].set(xscale="log", yscale="log", xlabel="ε", ylabel="calls until mean ‖∇Φ‖ ≤ ε")
     axes[0].tick_params(which="minor", labelbottom=False)
     axes[0].legend()
-    for name, colour in zip(("paper", "sharp", "exponent"), plot.COLOURS, strict=False):
-        label = {"paper": "paper's bound", "sharp": "sharp bound", "exponent": "measured"}[name]
+    labels = {"paper": "paper's bound", "sharp": "sharp bound", "exponent": "measured"}
+    for (name, label), colour in zip(labels.items(), plot.COLOURS, strict=False):
         axes[1].plot(column(fits, "p"), [-value for value in column(fits, name)], "o-", color=colour, label=label)
     axes[1].set(xlabel="p", ylabel="exponent of 1/ε", ylim=(0, None))
     axes[1].legend()

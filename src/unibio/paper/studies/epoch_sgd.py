@@ -1,7 +1,5 @@
 """Epoch-SGD at a degenerate minimiser: distance against the budget T, with the theory's T^{−1/(2(p−1))}."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ from unibio.comparison import plot
 from unibio.core.coordinates import spow
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import Options
+from unibio.paper.framework.study import Options, Say
 
 TITLE = "Rate of Epoch-SGD at a degenerate minimiser"
 PAPER = "Theorem 2: ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
@@ -18,13 +16,12 @@ ORDERS, BUDGETS, REPETITIONS = (2.0, 4.0, 6.0, 8.0), (100, 300, 1000, 3000, 1000
 LONGER = (100_000, 300_000)  # with --full
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """ψ = |w|^p/p from w = 1 with unit noise, step size .5, 200 repetitions; the slope and its bootstrap interval."""
     keys = jax.random.split(jax.random.key(options.seed), REPETITIONS)
     orders = jnp.asarray(ORDERS)
     rows: Rows = []
-    samples: dict[float, list[np.ndarray]] = {p: [] for p in ORDERS}
-    used: dict[float, list[int]] = {p: [] for p in ORDERS}
+    samples: list[np.ndarray] = []  # for every budget, (orders, repetitions)
     for budget in (*BUDGETS, *(LONGER if options.full else ())):
         say(f"T = {budget:,}")
         solver = EpochSGD(steps=budget, step_size=0.5)
@@ -34,17 +31,15 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
             w, _ = solver(lambda w, e: spow(w, p - 1) + e, lambda count: noise, jnp.asarray(1.0), p)
             return jnp.abs(w)
 
-        found = np.asarray(jax.jit(jax.vmap(jax.vmap(distance, (None, 0)), (0, None)))(orders, keys))
-        for p, values in zip(ORDERS, found, strict=True):
+        samples.append(np.asarray(jax.jit(jax.vmap(jax.vmap(distance, (None, 0)), (0, None)))(orders, keys)))
+        for p, values in zip(ORDERS, samples[-1], strict=True):
             steps = int(solver.schedule(p).total)
-            used[p].append(steps)
-            samples[p].append(values)
             error = float(values.std() / np.sqrt(REPETITIONS))
             rows.append({"p": p, "budget": budget, "steps": steps, "distance": float(values.mean()), "error": error})
     rng = np.random.default_rng(options.seed)
     slopes: Rows = []
-    for p in ORDERS:
-        logs, values = np.log(used[p]), np.stack(samples[p])
+    for p, values in zip(ORDERS, np.stack(samples, axis=1), strict=True):
+        logs = np.log(column(select(rows, p=p), "steps"))
         draws = rng.integers(REPETITIONS, size=(2000, *values.shape))
         means = np.take_along_axis(values[None], draws, axis=2).mean(axis=2)
         fits = np.polyfit(logs, np.log(means).T, 1)[0]

@@ -1,7 +1,6 @@
 """ℓ_p regression with corrupted targets (Example 2): Φ and the detection of corrupted samples, every solver."""
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,12 +13,12 @@ from unibio import solvers as sv
 from unibio.comparison import plot
 from unibio.core import oracle
 from unibio.core.problem import Problem
-from unibio.files.tables import Rows, Tables, column, distinct, select
+from unibio.files.tables import Rows, Tables, as_rows, column, distinct, select
 from unibio.hypergradients import Identity, Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.sgd import SGD
-from unibio.paper.framework.study import Options
+from unibio.paper.framework.study import Options, Say
 from unibio.problems import corrupted_regression, lp_regression
 from unibio.run.ensemble import Ensemble, run_ensemble
 from unibio.solvers.step_sizes import stepping
@@ -68,62 +67,50 @@ class Detection(eqx.Module):
 
 
 @jax.jit
-def _phi_of(problem: Problem, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Φ(x) for rows of x, from y."""
+def _phi(problem: Problem, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Φ(x) for rows of x, from y; inf where it is not finite."""
 
     def one(x: jax.Array, y: jax.Array) -> jax.Array:
         return oracle.value_f(problem, x, Newton()(problem, x, y)[0], problem.f_batches.whole())
 
-    return jax.vmap(one)(x, y)
+    phi = jax.vmap(one)(x, y)
+    return jnp.where(jnp.isfinite(phi), phi, jnp.inf)
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Twelve settings of each solver on two seeds, chosen by Φ at the end; the best again on 24 other seeds."""
     data = corrupted_regression(N, D, seed=options.seed)
     problems = {p: lp_regression(data.train, data.validation, p, 1e-2, BATCH) for p in ORDERS}
     starts = {p: lower_solution(problem, jnp.zeros(N), jnp.zeros(D)) for p, problem in problems.items()}
     metric = Detection(jnp.asarray(data.corrupted))
     tuning, testing = (jax.random.split(jax.random.key(seed), 24) for seed in (options.seed + 1, options.seed))
+    calls = 10 * CALLS if options.full else CALLS
+
+    def lanes(p: float, solvers: list[Any], keys: jax.Array) -> Ensemble:
+        x, y = jnp.zeros(N), starts[p]
+        return run_ensemble(problems[p], solvers, x, y, keys, max_calls=calls, metrics=metric, measurements=10)
+
     curves: Rows = []
     facts: Rows = []
     for name, (solver, upper) in SOLVERS.items():
         settings = list(itertools.product(upper, LOWER))
         for p, problem in problems.items():
             say(f"{name}, p = {p:g}")
-
-            def lanes(solvers: list[Any], keys: jax.Array, p: float = p, problem: Problem = problem) -> Ensemble:
-                common: dict[str, Any] = {
-                    "max_calls": 10 * CALLS if options.full else CALLS,
-                    "metrics": metric,
-                    "measurements": 10,
-                }
-                return run_ensemble(problem, solvers, jnp.zeros(N), starts[p], keys, **common)
-
             candidates = [stepping(solver, *setting) for setting in settings]
-            tried = lanes(
-                [candidate for candidate in candidates for _ in range(2)], jnp.tile(tuning[:2], len(settings))
-            )
-            best = int(np.argmin(np.median(_phi(problem, tried).reshape(-1, 2), axis=1)))
-            ends = lanes([candidates[best]] * len(testing), testing)
-            lines = [
-                {"solver": name, "p": p}
-                | {q: float(np.median(ends.table[q][:, k])) for q in ("calls", "loss", "auroc")}
-                for k in range(ends.table["loss"].shape[1])
-            ]
+            twice = [candidate for candidate in candidates for _ in range(2)]
+            tried = lanes(p, twice, jnp.tile(tuning[:2], len(settings)))
+            best = int(np.argmin(np.median(_phi(problem, tried.x, tried.y).reshape(-1, 2), axis=1)))
+            ends = lanes(p, [candidates[best]] * len(testing), testing)
+            medians = {q: np.median(ends.table[q], axis=0) for q in ("calls", "loss", "auroc")}
+            lines = [{"solver": name, "p": p} | row for row in as_rows(medians)]
             curves += lines
             low, high = np.quantile(ends.table["auroc"][:, -1], [0.1, 0.9])
             facts.append(
                 {"solver": name, "p": p, "upper_step": settings[best][0], "lower_step": settings[best][1],
-                 "phi": float(np.median(_phi(problem, ends))), "loss": lines[-1]["loss"], "auroc": lines[-1]["auroc"],
-                 "auroc_low": float(low), "auroc_high": float(high)}
+                 "phi": float(np.median(_phi(problem, ends.x, ends.y))), "loss": lines[-1]["loss"],
+                 "auroc": lines[-1]["auroc"], "auroc_low": float(low), "auroc_high": float(high)}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
-
-
-def _phi(problem: Problem, ends: Ensemble) -> np.ndarray:
-    """Φ at the last x of every lane, inf where it is not finite."""
-    phi = np.asarray(_phi_of(problem, ends.x, ends.y))
-    return np.where(np.isfinite(phi), phi, np.inf)
 
 
 def draw(tables: Tables) -> "plot.Figure":

@@ -12,7 +12,7 @@ from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, on_example3, over, sine_gradient, statistics
+from unibio.paper.framework.study import Options, Say, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies import noise_study
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.problems import example3
@@ -69,7 +69,7 @@ PLACES: dict[str, Callable[..., jax.Array]] = {
 }
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Three placements, three variances, four orders."""
     cases = [(p, eta, variance) for p, eta in zip(ORDERS, STEPS, strict=True) for variance in VARIANCES]
     curves: Rows = []

@@ -1,6 +1,5 @@
 """The paper's synthetic study: UniBiO on Example 3 for p = 2, 4, 6, 8 under noise (Figure 1)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from unibio.comparison import plot
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, on_example3, over, statistics
+from unibio.paper.framework.study import Options, Say, on_example3, over, statistics
 from unibio.solvers import UniBiO
 
 TITLE = "Noise study (Figure 1)"
@@ -38,7 +37,7 @@ def one(p: Any, eta: Any, variance: Any, fade: Any, key: jax.Array) -> tuple[jax
     return log.watched, log.direction_norm
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Curves with their bands, and their statistics. Without noise one seed is all there is."""
     orders = list(zip(ORDERS, STEPS, strict=True))
     cases = [(p, eta, variance, fade) for fade in FADES.values() for p, eta in orders for variance in VARIANCES]

@@ -1,6 +1,5 @@
 """The synthetic study with one step size for all p, and from a start where the lower level is degenerate."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, on_example3, over, sine_gradient, statistics
+from unibio.paper.framework.study import Options, Say, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies.noise_study import ORDERS, T
 from unibio.solvers import UniBiO
 
@@ -33,21 +32,19 @@ def one(p: Any, start: Any, variance: Any, key: jax.Array) -> tuple[jax.Array, j
     return on_example3(solver, p, T, key, noise, start, watch).watched
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Three cases, four orders."""
-    cases = [(p, *case) for case in CASES.values() for p in ORDERS]
+    cases = [(name, p) for name in CASES for p in ORDERS]
     say(f"{len(cases)} curves with {options.seeds} seeds")
-    norms, errors = over(one, cases, options)
+    norms, errors = over(one, [(p, *CASES[name]) for name, p in cases], options)
     curves: Rows = []
     facts: Rows = []
-    for i, name in enumerate(CASES):
+    for (name, p), norm, error in zip(cases, norms, errors, strict=True):
         seeds = options.seeds if CASES[name][1] else 1
-        for j, p in enumerate(ORDERS):
-            norm, error = (values[i * len(ORDERS) + j, :seeds] for values in (norms, errors))
-            for quantity, values in (("gradient norm", norm), ("lower error", error)):
-                curves += plot.bands(values, {"case": name, "p": p, "quantity": quantity})
-            early = float(np.median(error[:, :20].mean(axis=1)))
-            facts.append({"case": name, "p": p} | statistics(norm, ETA) | {"lower_error_first_20": early})
+        for quantity, values in (("gradient norm", norm), ("lower error", error)):
+            curves += plot.bands(values[:seeds], {"case": name, "p": p, "quantity": quantity})
+        early = float(np.median(error[:seeds, :20].mean(axis=1)))
+        facts.append({"case": name, "p": p} | statistics(norm[:seeds], ETA) | {"lower_error_first_20": early})
     return {"curves": curves, "statistics": facts}
 
 

@@ -1,17 +1,17 @@
 """Rates r(p) of the running mean of ‖∇Φ‖ without noise, with the lower steps per refresh and the run time."""
 
-import time
-from collections.abc import Callable
+import functools
 
 import jax
 import numpy as np
 
 from unibio.comparison import plot
-from unibio.files.tables import Rows, Tables, column, distinct, select
+from unibio.files.tables import Rows, Tables, as_rows, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import SECONDS, Options, on_example3, statistics
+from unibio.paper.framework.study import SECONDS, Options, Say, on_example3, statistics
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
+from unibio.run import programs
 from unibio.solvers import UniBiO
 
 TITLE = "Convergence rates r(p)"
@@ -23,33 +23,28 @@ def _path(p: float, eta: float, budget: int) -> tuple[np.ndarray, int, float]:
     """‖∇Φ(x_t)‖, lower steps per refresh, and the seconds of the run without compilation."""
     lower = EpochSGD(steps=round(1.01 * budget) + 3 if budget != 100 else 100)  # the sum of real T_k is not whole
     solver = UniBiO(eta, lower=lower, hypergradient=Neumann(terms=1, scale=1.0))
-    path = jax.jit(lambda key: on_example3(solver, p, T, key))
-    key = jax.random.key(0)
-    log = jax.block_until_ready(path(key))
-    began = time.perf_counter()
-    jax.block_until_ready(path(key))
-    steps = int(np.asarray(log.calls.grad_g)[1])  # y is refreshed in every second step
-    return np.asarray(log.watched), steps, time.perf_counter() - began
+    path = functools.partial(on_example3, solver, p, T)
+    programs.run(path, jax.random.key(0))  # the first run of a program takes longer than the next
+    log, seconds, _ = programs.run(path, jax.random.key(0))
+    steps = int(log.calls.grad_g[1])  # y is refreshed in every second step
+    return np.asarray(log.watched), steps, seconds
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Both budgets for each p."""
     curves: Rows = []
     facts: Rows = []
     seconds: Rows = []
+    t = np.arange(1, T + 1)
     for budget, sizes in BUDGETS.items():
         for p, eta, size in zip(ORDERS, STEPS, sizes, strict=True):
             say(f"p = {p:g}, {budget}")
             values, steps, spent = _path(p, eta, size)
-            mean = np.cumsum(values) / np.arange(1, T + 1)
+            mean = np.cumsum(values) / t
             facts_here = statistics(values[None], eta)
-            t = np.arange(1, T + 1)
             offset = float(np.max(np.log(mean[10:]) - facts_here["slope"] * np.log(t[10:])))
             names = {"budget": budget, "p": p}
-            curves += [
-                names | {"t": i + 1, "mean": float(m), "norm": float(v)}
-                for i, (m, v) in enumerate(zip(mean, values, strict=True))
-            ]
+            curves += [names | row for row in as_rows({"t": t, "mean": mean, "norm": values})]
             facts.append(names | {"eta": eta, "lower_steps": steps} | facts_here | {"offset": offset})
             seconds.append(names | {"seconds": spent})
     return {"curves": curves, "statistics": facts, SECONDS: seconds}

@@ -1,13 +1,13 @@
 """Total oracle calls that the main theorem asks for, against ε and p, by both analyses."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from unibio.comparison import plot
-from unibio.files.tables import Rows, Tables, distinct, select
-from unibio.paper.framework.study import Options
+from unibio.files.tables import Rows, Tables, column, distinct, select
+from unibio.paper.framework.study import Options, Say
 from unibio.paper.theory import Constants, example3_constants, schedule
 
 TITLE = "What the main theorem prescribes"
@@ -26,7 +26,7 @@ def totals(sets: Sequence[Constants], delta: float = 0.1) -> Rows:
     ]  # fmt: skip
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, say: Say) -> Tables:
     """Example 3 with unit noise."""
     say("schedules")
     return {"totals": totals([example3_constants(p, sigma_f=1.0, sigma_g1=1.0) for p in ORDERS])}
@@ -41,10 +41,8 @@ def draw(tables: Tables) -> "plot.Figure":
     for p, colour in zip(orders, plot.COLOURS, strict=False):
         for analysis, style in styles.items():
             line = select(rows, p=p, analysis=analysis)
-            axes[0].plot(
-                [row["epsilon"] for row in line], [row["log10_total"] for row in line], style, color=colour,
-                label=f"p = {p:g}" if analysis == "sharp" else None,
-            )  # fmt: skip
+            label = f"p = {p:g}" if analysis == "sharp" else None
+            axes[0].plot(column(line, "epsilon"), column(line, "log10_total"), style, color=colour, label=label)
     axes[0].plot([], [], "--", color="grey", label="paper's analysis")
     axes[0].plot([], [], "-", color="grey", label="sharp analysis")
     axes[0].set(xscale="log", xlabel="ε", ylabel="log₁₀ of total oracle calls")
@@ -53,10 +51,8 @@ def draw(tables: Tables) -> "plot.Figure":
         epsilon = min(distinct(rows, "epsilon"), key=lambda value: abs(value - 0.1))
         for colour, (analysis, style) in zip(plot.COLOURS, styles.items(), strict=False):
             line = select(rows, analysis=analysis, epsilon=epsilon)
-            values = [row["log10_total"] for row in line]
-            axes[1].plot(
-                [row["p"] for row in line], values, "o" + style, color=colour, label=f"{analysis}, ε = {epsilon:.2g}"
-            )
+            label = f"{analysis}, ε = {epsilon:.2g}"
+            axes[1].plot(column(line, "p"), column(line, "log10_total"), "o" + style, color=colour, label=label)
         axes[1].set(xlabel="p", ylabel="log₁₀ of total oracle calls")
         axes[1].legend()
     return made
