@@ -43,7 +43,7 @@ def check_the_study(tables, p, mean, last, slope, hit):
 
 
 def check_p_8(tables):
-    """Its last digits are chaotic (tests/solvers/test_study.py); these are not."""
+    """Its last digits are chaotic (tests/solvers/test_rounding_of_the_study.py); these are not."""
     row = select(tables["noise"], p=8.0, variance=0.0, step="constant")[0]
     assert row["mean"] == pytest.approx(0.3213, abs=3e-4)
     assert row["slope"] == pytest.approx(-0.154, abs=2e-3)

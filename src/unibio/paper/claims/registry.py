@@ -116,7 +116,7 @@ _MORE = """## Choices that are not claims
 - "N(0, 10)" is a variance in the text and a standard deviation in the released code. We take the text.
 - The released synthetic script uses the true gradient; we use the estimate from (x_t, y_t). Its mean ‖∇Φ‖ is .0884,
   .1210, .1683 at p = 2, 4, 6; at p = 8 it is .321, and later digits are chaotic: the lower iteration with γ_1 = 1 has
-  slope −6 at y*, and rounding decides (`tests/solvers/test_study.py`).
+  slope −6 at y*, and rounding decides (`tests/solvers/test_rounding_of_the_study.py`).
 - The algorithm needs p. `UniBiO.without_p` does not: it arrives at the same place on Example 3 and ℓ_p regression with
   p stated too small, too large or not at all (`tests/solvers/test_without_p.py`).
 """

@@ -55,9 +55,11 @@ def helpers(name: str, options: Options) -> Iterator[None]:
     """Inside, `options.jobs` − 1 other processes run the same experiment, each in another order."""
     turns = range(1, options.jobs) if options.folder and not options.turn else ()
     commands = [child("", name, options._replace(turn=turn)) for turn in turns]
-    made = [subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             start_new_session=True) for command in commands]  # fmt: skip
+    made: list[subprocess.Popen[bytes]] = []
     try:
+        for command in commands:
+            made.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL, start_new_session=True))  # fmt: skip
         yield
     finally:
         for process in made:

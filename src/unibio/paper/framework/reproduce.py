@@ -29,6 +29,7 @@ from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options,
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
+_LONGEST_LINE = 2**24  # of what a child tells: an error message of XLA may hold a whole program
 _DIED = "its process died, perhaps for lack of memory; run it again with --jobs 1."
 # Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
 COSTS = {
@@ -231,7 +232,9 @@ async def _in_processes(out: Path, names: list[str], options: Options, tell: Tel
         async with free:
             tell(Event("started", name))
             command = child(str(out), name, options._replace(jobs=1))
-            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, start_new_session=True, limit=_LONGEST_LINE
+            )
             end = Event("failed", name, _DIED)
             try:
                 async for line in process.stdout:  # type: ignore[union-attr]
