@@ -1,5 +1,6 @@
 """Hyper-cleaning of sentence pairs with wrong labels (Figures 2 and 3): seven solvers and plain training."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from unibio.paper.cleaning.pieces import PRACTICAL
 from unibio.paper.cleaning.race import SOLVERS, TRAINING
 from unibio.paper.cleaning.settings import KEPT, settings_of
 from unibio.paper.cleaning.task import digest, load
-from unibio.paper.framework.pieces import Piece, gather, helpers
+from unibio.paper.framework.pieces import gather, helpers
 from unibio.paper.framework.study import SECONDS, Options
 
 TITLE = "Hyper-cleaning of sentence pairs (Figures 2 and 3)"
@@ -34,11 +35,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     for count in (*chosen.curve, chosen.validation):  # bad data is found before hours of work
         source = load(chosen.data, chosen.size._replace(validation=count), chosen.noise[0], 0).source
     common = {"data": chosen.data, "size": chosen.size}
-    content = digest(chosen.data)
-
-    def done(pieces: list[Piece]) -> dict[str, Rows]:
-        return gather(pieces, options, say, content)
-
+    done = functools.partial(gather, options=options, say=say, data=digest(chosen.data))
     best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
     tuning: Rows = []
     with helpers("hypercleaning", options):
