@@ -1,19 +1,18 @@
 """Named bilevel problems, from the paper and for tests."""
 
-from unibio.problems.examples import coupled_example3, example1, example3, example4
+from unibio.problems.examples import coupled_example3, example1, example3, example4, quadratic
 from unibio.problems.hyper_cleaning import (
     LossNetwork,
     LpLoss,
     NoiseRate,
     PerSample,
+    Setting,
     Shared,
     cross_entropy,
     hyper_cleaning,
 )
 from unibio.problems.lp_regression import corrupted_regression, lp_regression
 from unibio.problems.named import PROBLEMS
-from unibio.problems.quadratic import quadratic
-from unibio.problems.setting import Setting
 
 __all__ = [
     "PROBLEMS",

@@ -1,4 +1,5 @@
-"""Examples 1, 3 and 4 of the paper, and Example 3 in d dimensions with coupling. All have closed forms."""
+"""Examples 1, 3 and 4 of the paper, Example 3 in d dimensions with coupling, and a strongly convex quadratic, the p = 2
+end of the scale. All have closed forms."""
 
 from typing import Any
 
@@ -51,6 +52,21 @@ class _CoupledLower(eqx.Module):
         return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.dot(y, self.coupling @ jnp.sin(x))
 
 
+class _QuadraticUpper(eqx.Module):
+    target: jax.Array
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return jnp.sum((y - self.target) ** 2) / 2 + jnp.sum(x**2) / 20
+
+
+class _QuadraticLower(eqx.Module):
+    hessian: jax.Array
+    coupling: jax.Array
+
+    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+        return jnp.dot(y, self.hessian @ y) / 2 - jnp.dot(y, self.coupling @ x)
+
+
 def example1(f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
     """f = y³, g = y⁴/4 − y sin x; p = 4, Φ(x) = sin x."""
     return example4(4.0, f_batches, g_batches)
@@ -76,6 +92,12 @@ def coupled_example3(
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """
-    return Problem(
-        _SineUpper(p), _CoupledLower(p, real_array("coupling", coupling)), p, f_batches=f_batches, g_batches=g_batches
-    )
+    lower = _CoupledLower(p, real_array("coupling", coupling))
+    return Problem(_SineUpper(p), lower, p, f_batches=f_batches, g_batches=g_batches)
+
+
+def quadratic(hessian: Any, coupling: Any, target: Any) -> Problem:
+    """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
+    arrays = {"hessian": hessian, "coupling": coupling, "target": target}
+    hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())
+    return Problem(_QuadraticUpper(target), _QuadraticLower(hessian, coupling), 2.0)

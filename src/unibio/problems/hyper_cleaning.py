@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -14,7 +14,15 @@ from unibio.core.batches import Batch, Dataset
 from unibio.core.coordinates import abs_pow
 from unibio.core.problem import Problem, as_pytree
 from unibio.core.tree import PyTree
-from unibio.problems.setting import Setting
+
+
+class Setting(NamedTuple):
+    """A problem and where to start."""
+
+    problem: Problem
+    x: PyTree
+    y: PyTree
+
 
 Loss = Callable[[jax.Array, Any], jax.Array]  # (outputs, labels) ↦ a loss per sample
 
@@ -227,11 +235,5 @@ def hyper_cleaning(
     datasets = [Dataset(pair, min(batch_size, len(pair[1]))) for pair in (train, validation)]
     apply, loss = as_pytree(apply), as_pytree(loss)
     x = weights.init(datasets[0].n, dtype)
-    problem = Problem(
-        _Upper(apply, loss, weights, rho),
-        _Lower(apply, loss, weights, p, c, _shapes(x)),
-        p,
-        f_batches=datasets[1],
-        g_batches=datasets[0],
-    )
-    return Setting(problem, x, params)
+    upper, lower = _Upper(apply, loss, weights, rho), _Lower(apply, loss, weights, p, c, _shapes(x))
+    return Setting(Problem(upper, lower, p, f_batches=datasets[1], g_batches=datasets[0]), x, params)

@@ -6,10 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from unibio.core.noise import Noise
-from unibio.problems.examples import coupled_example3, example1, example3, example4
+from unibio.problems.examples import coupled_example3, example1, example3, example4, quadratic
+from unibio.problems.hyper_cleaning import Setting
 from unibio.problems.lp_regression import corrupted_regression, lp_regression
-from unibio.problems.quadratic import quadratic
-from unibio.problems.setting import Setting
 
 
 def _example1() -> Setting:

@@ -175,11 +175,11 @@ def test_learning_through_the_noise_rate():
     """With 40 % of the labels wrong, a network that sees them through r memorises fewer of them."""
     pytest.importorskip("sklearn")
     task = load("digits", Size(600, 100, 100, 1, 48), 0.4, 0)
-    plain, seen = (cleaning_race.train(task, "noisy", 1e-2, 3.0, 0, 60, wrong) for wrong in (0.0, 0.8))
-    assert seen.rows[-1]["train_true"] > plain.rows[-1]["train_true"] + 0.02
-    assert plain.rows[-1]["train_noisy"] > seen.rows[-1]["train_noisy"]
-    best = max(row["tuning"] for row in plain.rows)
-    found = cleaning_race.in_chunks(task.apply, plain.params, task.tuning[0]).argmax(axis=1)
+    (plain, params), (seen, _) = (cleaning_race.train(task, "noisy", 1e-2, 3.0, 0, 60, wrong) for wrong in (0.0, 0.8))
+    assert seen[-1]["train_true"] > plain[-1]["train_true"] + 0.02
+    assert plain[-1]["train_noisy"] > seen[-1]["train_noisy"]
+    best = max(row["tuning"] for row in plain)
+    found = cleaning_race.in_chunks(task.apply, params, task.tuning[0]).argmax(axis=1)
     assert np.mean(found == task.tuning[1]) == best
 
 

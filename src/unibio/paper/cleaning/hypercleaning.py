@@ -1,5 +1,6 @@
 """Hyper-cleaning of sentence pairs with wrong labels (Figures 2 and 3): seven solvers and plain training."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from unibio.paper.cleaning.pieces import PRACTICAL
 from unibio.paper.cleaning.race import SOLVERS, TRAINING
 from unibio.paper.cleaning.settings import KEPT, settings_of
 from unibio.paper.cleaning.task import digest, load
-from unibio.paper.framework.pieces import Piece, gather, helpers
+from unibio.paper.framework.pieces import gather, helpers
 from unibio.paper.framework.study import SECONDS, Options
 
 TITLE = "Hyper-cleaning of sentence pairs (Figures 2 and 3)"
@@ -34,31 +35,31 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     for count in (*chosen.curve, chosen.validation):  # bad data is found before hours of work
         source = load(chosen.data, chosen.size._replace(validation=count), chosen.noise[0], 0).source
     common = {"data": chosen.data, "size": chosen.size}
-    content = digest(chosen.data)
-
-    def done(pieces: list[Piece]) -> dict[str, Rows]:
-        return gather(pieces, options, say, content)
-
+    done = functools.partial(gather, options=options, say=say, data=digest(chosen.data))
     best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
     tuning: Rows = []
     with helpers("hypercleaning", options):
         if chosen.tune and not chosen.tuned:
             tuning = cleaning_pieces.scores(done(cleaning_pieces.tuning(chosen, common)))
             best = cleaning_pieces.best(tuning)
-        cases = [*cleaning_pieces.cases(chosen, common), *cleaning_pieces.curve_cases(chosen, common)]
+        cases = cleaning_pieces.cases(chosen, common, chosen.more_seeds)
+        cases += cleaning_pieces.curve_cases(chosen, common)
         rates = done(cleaning_pieces.rates(chosen, cases, best))
-        pieces = cleaning_pieces.solvers(chosen, common, best) + cleaning_pieces.training(chosen, cases, best, rates)
+        pieces = cleaning_pieces.solvers(chosen, cleaning_pieces.cases(chosen, common, chosen.seeds), best)
+        pieces += cleaning_pieces.training(chosen, cases, best, rates)
         found = done([piece for piece, _ in pieces])
     names = {piece.name: name for piece, name in pieces}
     before = {title.replace("rate", PRACTICAL, 1): rows[-1]["seconds"] for title, rows in rates.items()}
-    rows = [names[title] | row for title, piece in found.items() for row in piece]
-    clock = [
-        {**names[title], "epoch": row["epoch"], "seconds": row["seconds"] + before.get(title, 0.0)}
-        for title, piece in found.items() for row in piece
-    ]  # fmt: skip
-    curves = [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-    learnt = [{"run": title.removeprefix("rate ")} | {key: value for key, value in row.items() if key != "seconds"}
-              for title, piece in rates.items() for row in piece]  # fmt: skip
+    curves: Rows = []
+    clock: Rows = []
+    for title, rows in found.items():
+        for row in rows:
+            seconds = row.pop("seconds") + before.get(title, 0.0)
+            curves.append(names[title] | row)
+            clock.append(names[title] | {"epoch": row["epoch"], "seconds": seconds})
+    learnt = [{"run": title.removeprefix("rate ")} | row for title, rows in rates.items() for row in rows]
+    for row in learnt:
+        del row["seconds"]
     about = [{"source": source} | chosen.size._asdict() | {"epochs": chosen.epochs}]
     tables = {"data": about, "curves": curves, "statistics": _statistics(curves), "rates": learnt, SECONDS: clock}
     return tables | ({"tuned": tuning} if tuning else {})
@@ -71,26 +72,26 @@ def _statistics(curves: Rows) -> Rows:
     that both have, `ahead_error` its standard error.
     """
     keys = ("noise", "p", "clean_samples", "setting", "method")
-    ends: dict[tuple[Any, ...], dict[int, Row]] = {}
+    runs: dict[tuple[Any, ...], dict[int, Rows]] = {}
     for row in curves:
-        line = ends.setdefault(tuple(row[key] for key in keys), {})
-        seen = line.setdefault(row["seed"], {"stopped": row, "end": row})
-        seen["end"] = row
-        seen["stopped"] = row if row["tuning"] > seen["stopped"]["tuning"] else seen["stopped"]
+        runs.setdefault(tuple(row[key] for key in keys), {}).setdefault(row["seed"], []).append(row)
     rows: Rows = []
-    for group, seeds in ends.items():
-        names = dict(zip(keys, group, strict=True))
+    for group, seeds in runs.items():
         wanted = ("train_noisy", "train_true", "test", "auroc_weights", "auroc_loss", "auroc_mean_loss")
-        numbers = {key: float(np.mean([run["end"][key] for run in seeds.values()])) for key in wanted}
-        stopped = {seed: run["stopped"]["test"] for seed, run in seeds.items()}
-        ours = ends[(*group[:3], "tuned", PRACTICAL)]
-        gaps = [ours[seed]["stopped"]["test"] - value for seed, value in stopped.items() if seed in ours]
+        numbers = {key: _mean([run[-1] for run in seeds.values()], key) for key in wanted}
+        tests, ours = _stopped(seeds), _stopped(runs[(*group[:3], "tuned", PRACTICAL)])
+        gaps = [ours[seed] - test for seed, test in tests.items() if seed in ours]
         rows.append(
-            names | {"seeds": len(seeds)} | numbers
-            | {"test_stopped": float(np.mean(list(stopped.values()))), "stopped_error": _error(list(stopped.values())),
+            dict(zip(keys, group, strict=True)) | {"seeds": len(seeds)} | numbers
+            | {"test_stopped": float(np.mean([*tests.values()])), "stopped_error": _error([*tests.values()]),
                "ahead": float(np.mean(gaps)), "ahead_error": _error(gaps)}
         )  # fmt: skip
     return rows
+
+
+def _stopped(seeds: dict[int, Rows]) -> dict[int, float]:
+    """For each seed the test accuracy where the tuning accuracy was highest."""
+    return {seed: max(run, key=lambda row: row["tuning"])["test"] for seed, run in seeds.items()}
 
 
 def _error(values: list[float]) -> float:

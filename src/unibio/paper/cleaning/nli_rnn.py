@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks
 from unibio.paper.cleaning.sweep import before, product, sweep
+from unibio.paper.data.snli import LABELS
 
 PADDING = 0  # its word number; real words start at 1
 
@@ -52,10 +53,10 @@ class NLI(eqx.Module):
 
     vectors: jax.Array
 
-    def init(self, key: jax.Array, hidden: int, classes: int = 3) -> dict[str, jax.Array]:
+    def init(self, key: jax.Array, hidden: int) -> dict[str, jax.Array]:
         """Parameters with uniform entries of ±1/√hidden, as recurrent layers usually start."""
         checks.whole_number("hidden", hidden, low=1)
-        checks.whole_number("classes", classes, low=2)
+        classes = len(LABELS)
         width = self.vectors.shape[1]
         shapes = {
             "u1": (width, hidden), "w1": (hidden, hidden), "b1": (hidden,),
@@ -100,9 +101,8 @@ class NLI(eqx.Module):
         return u, v
 
     def _layers(self, params: dict[str, jax.Array], steps: jax.Array, starts: Any) -> list[jax.Array]:
-        lower = recurrence(
-            starts[0], product(self.vectors[steps], params["u1"]) + params["b1"][None, None], params["w1"]
-        )
+        words = product(self.vectors[steps], params["u1"]) + params["b1"][None, None]
+        lower = recurrence(starts[0], words, params["w1"])
         upper = recurrence(starts[1], product(lower, params["u2"]) + params["b2"][None, None], params["w2"])
         return [lower, upper]
 

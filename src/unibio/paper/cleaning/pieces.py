@@ -18,6 +18,7 @@ RATES = (1e-3, 3e-3)  # of Adam, for plain training
 TUNING_SEED = 100  # of label noise and starts on which nothing is reported
 PRACTICAL = "UniBiO (practical)"
 Case = tuple[str, Row]  # a name and where it runs: data, size, noise, p, seed
+Curve = tuple[Piece, Row]  # a piece and what names its rows in a table
 
 
 def _on_task(run: Callable[..., Rows]) -> Callable[..., Rows]:
@@ -30,7 +31,7 @@ def _on_task(run: Callable[..., Rows]) -> Callable[..., Rows]:
 
 
 race_piece = _on_task(race)  # one solver's curve
-train_piece = _on_task(lambda task, **others: train(task, **others).rows)  # one curve of training, also the practical
+train_piece = _on_task(lambda task, **others: train(task, **others)[0])  # one curve of training, also the practical
 rate_piece = _on_task(learn_rate)  # the first two steps of the practical setting
 
 
@@ -51,12 +52,12 @@ def tuning(chosen: Settings, common: Row) -> list[Piece]:
 
 def scores(tried: dict[str, Rows]) -> Rows:
     """Accuracy on the tuning samples, of a solver at the end, of training at its best; 0 where it is not finite."""
-
-    def score(title: str, rows: Rows) -> float:
+    scored = []
+    for title, rows in tried.items():
         at_best = title.split(" ")[1] in TRAINING
-        return max(row["tuning"] for row in rows) if at_best else rows[-1]["tuning"] * rows[-1]["finite"]
-
-    return [{"tried": title, "tuning": score(title, rows)} for title, rows in tried.items()]
+        score = max(row["tuning"] for row in rows) if at_best else rows[-1]["tuning"] * rows[-1]["finite"]
+        scored.append({"tried": title, "tuning": score})
+    return scored
 
 
 def best(scores: Rows) -> dict[str, tuple[float, ...]]:
@@ -89,17 +90,13 @@ def read_best(path: Path) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def cases(chosen: Settings, common: Row) -> list[Case]:
-    """Every p and noise, with more seeds at the first noise."""
+def cases(chosen: Settings, common: Row, seeds: int) -> list[Case]:
+    """Every p and noise, with so many seeds at the first noise and one at others."""
     return [
         (f"p={p:g} noise={noise:g} seed={seed}", common | {"noise": noise, "p": p, "seed": seed})
         for noise in chosen.noise for p in chosen.p
-        for seed in _seeds(chosen, chosen.more_seeds if noise == chosen.noise[0] else 1)
+        for seed in range(chosen.seed, chosen.seed + (seeds if noise == chosen.noise[0] else 1))
     ]  # fmt: skip
-
-
-def _seeds(chosen: Settings, count: int) -> range:
-    return range(chosen.seed, chosen.seed + count)
 
 
 def curve_cases(chosen: Settings, common: Row) -> list[Case]:
@@ -107,7 +104,8 @@ def curve_cases(chosen: Settings, common: Row) -> list[Case]:
     where = common | {"noise": chosen.noise[0], "p": chosen.p[0]}
     return [
         (f"validation={count} seed={seed}", where | {"size": chosen.size._replace(validation=count), "seed": seed})
-        for count in chosen.curve if count != chosen.validation for seed in _seeds(chosen, min(2, chosen.more_seeds))
+        for count in chosen.curve if count != chosen.validation
+        for seed in range(chosen.seed, chosen.seed + min(2, chosen.more_seeds))
     ]  # fmt: skip
 
 
@@ -117,32 +115,30 @@ def rates(chosen: Settings, cases: list[Case], best: Any) -> list[Piece]:
     return [Piece(f"rate {title}", rate_piece, where | more) for title, where in cases]
 
 
-def training(chosen: Settings, cases: list[Case], best: Any, rates: dict[str, Rows]) -> list[tuple[Piece, Row]]:
+def training(chosen: Settings, cases: list[Case], best: Any, rates: dict[str, Rows]) -> list[Curve]:
     """Plain training, and the last step of the practical setting, in every case."""
-    out = []
+    curves = []
     for title, where in cases:
-        names = {key: where[key] for key in ("p", "noise", "seed")} | {"clean_samples": where["size"].validation}
         wrong = rates[f"rate {title}"][-1]["rate"]
-        runs = [(kind, kind, 0.0) for kind in TRAINING] + [(PRACTICAL, "both", wrong)]
-        for method, kind, share in runs:
+        for method, kind, share in (*((kind, kind, 0.0) for kind in TRAINING), (PRACTICAL, "both", wrong)):
             more = {"kind": kind, "rate": best[kind][0], "epochs": chosen.epochs, "wrong": share}
-            piece = Piece(f"{method} {title}", train_piece, where | more)
-            out.append((piece, {"method": method, "setting": "tuned"} | names))
-    return out
+            curves.append(_curve(Piece(f"{method} {title}", train_piece, where | more), method, "tuned"))
+    return curves
 
 
-def solvers(chosen: Settings, common: Row, best: Any) -> list[tuple[Piece, Row]]:
+def solvers(chosen: Settings, cases: list[Case], best: Any) -> list[Curve]:
     """Every solver with tuned step sizes, for the first seed with the paper's too."""
-    out = []
-    for noise in chosen.noise:
-        for p in chosen.p:
-            for seed in _seeds(chosen, chosen.seeds if noise == chosen.noise[0] else 1):
-                where = common | {"noise": noise, "p": p, "seed": seed, "epochs": chosen.epochs}
-                for name in SOLVERS:
-                    for setting in ("tuned", "paper") if seed == chosen.seed else ("tuned",):
-                        steps = best[name] if setting == "tuned" else step_sizes(SOLVERS[name].solver)
-                        title = f"{name} {setting} p={p:g} noise={noise:g} seed={seed}"
-                        names = {"method": name, "setting": setting, "p": p, "noise": noise, "seed": seed}
-                        piece = Piece(title, race_piece, where | {"name": name, "steps": steps})
-                        out.append((piece, names | {"clean_samples": chosen.validation}))
-    return out
+    curves = []
+    for title, where in cases:
+        for name in SOLVERS:
+            for setting in ("tuned", "paper") if where["seed"] == chosen.seed else ("tuned",):
+                steps = best[name] if setting == "tuned" else step_sizes(SOLVERS[name].solver)
+                more = {"name": name, "steps": steps, "epochs": chosen.epochs}
+                curves.append(_curve(Piece(f"{name} {setting} {title}", race_piece, where | more), name, setting))
+    return curves
+
+
+def _curve(piece: Piece, method: str, setting: str) -> Curve:
+    where = piece.arguments
+    names = {"method": method, "setting": setting} | {key: where[key] for key in ("p", "noise", "seed")}
+    return piece, names | {"clean_samples": where["size"].validation}

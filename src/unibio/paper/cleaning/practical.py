@@ -16,15 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from unibio.core import tree
 from unibio.files.tables import Rows
 from unibio.hypergradients import CG
 from unibio.hypergradients.preconditioners import Identity
 from unibio.lower.optax import Optax
-from unibio.paper.cleaning.race import in_chunks, train
-from unibio.paper.cleaning.task import Task
+from unibio.paper.cleaning.race import accuracy, in_chunks, measured, train
+from unibio.paper.cleaning.task import Task, take
 from unibio.problems.hyper_cleaning import NoiseRate, hyper_cleaning
-from unibio.run.programs import advance, check_solver, initialise, run
 from unibio.solvers import UniBiO
 
 STEPS, PIECE, BATCH = 300, 30, 2000
@@ -53,37 +51,24 @@ def regularisation(p: float) -> float:
 def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Rows:
     """Steps 1 and 2: r, s and the last layer's accuracy on clean samples, every thirty steps of UniBiO."""
     half = len(task.truth) // 2
-    first, second = (part(task, rows) for rows in (slice(None, half), slice(half, None)))
-    trained = train(first, "noisy", rate, p, seed, epochs)
-    params, seconds = trained.params, trained.rows[-1]["seconds"]
+    first, second = (
+        task._replace(train=take(task.train, rows), truth=task.truth[rows]) for rows in (np.s_[:half], np.s_[half:])
+    )
+    curve, params = train(first, "noisy", rate, p, seed, epochs)
     noisy, clean = ((features(task, params, inputs), labels) for inputs, labels in (second.train, task.validation))
     classes = int(task.truth.max()) + 1
     head = jnp.zeros((noisy[0].shape[1], classes), jnp.float32)
     size, c = min(BATCH, len(second.truth)), regularisation(p)
-    problem, x, y = hyper_cleaning(_last_layer, head, noisy, clean, jnp.float32(p), c, batch_size=size, weights=WEIGHTS)
-    solver = check_solver(SOLVER, tree.dtype(y))
-    key = jax.random.key(seed)
-    (state, _), ran, _ = run(initialise, solver, problem, x, y, key)
-    seconds += ran
+    setting = hyper_cleaning(_last_layer, head, noisy, clean, jnp.float32(p), c, batch_size=size, weights=WEIGHTS)
     held = features(task, params, task.tuning[0])
     rows: Rows = []
-    for step in range(0, STEPS + 1, PIECE):
-        found = np.asarray(held @ np.asarray(state.y)).argmax(axis=1)
+    for k, (state, seconds, _) in enumerate(measured(SOLVER, setting, jax.random.key(seed), PIECE, STEPS // PIECE)):
+        r, s = WEIGHTS.rate(state.x, classes), state.x["temperature"]
         rows.append({
-            "step": step, "rate": float(WEIGHTS.rate(state.x, classes)), "temperature": float(state.x["temperature"]),
-            "tuning": float(np.mean(found == task.tuning[1])), "seconds": seconds,
+            "step": k * PIECE, "rate": float(r), "temperature": float(s),
+            "tuning": accuracy(held @ np.asarray(state.y), task.tuning[1]), "seconds": curve[-1]["seconds"] + seconds,
         })  # fmt: skip
-        if step < STEPS:
-            args = (solver, problem, state, key, jnp.int32(step), jnp.int32(PIECE))
-            (state, _), ran, _ = run(advance, *args, capacity=PIECE)
-            seconds += ran
     return rows
-
-
-def part(task: Task, rows: slice) -> Task:
-    """The task with these training samples alone."""
-    inputs, labels = task.train
-    return task._replace(train=(jax.tree.map(lambda a: a[rows], inputs), labels[rows]), truth=task.truth[rows])
 
 
 def features(task: Task, params: Any, inputs: Any) -> np.ndarray:

@@ -3,6 +3,8 @@
 An epoch has shown the lower level as many training samples as there are.
 """
 
+import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,13 +14,15 @@ import numpy as np
 import optax
 
 from unibio.core import tree
+from unibio.core.batches import Dataset
 from unibio.core.problem import as_pytree
 from unibio.files.tables import Row, Rows
 from unibio.hypergradients import Neumann
 from unibio.lower.sgd import SGD
-from unibio.paper.cleaning.task import Samples, Task
-from unibio.problems.hyper_cleaning import as_seen, cross_entropy, hyper_cleaning
-from unibio.run.programs import advance, check_solver, initialise, run
+from unibio.paper.cleaning.task import Samples, Task, take
+from unibio.problems.hyper_cleaning import Setting, as_seen, cross_entropy, hyper_cleaning
+from unibio.run.driver import stretches
+from unibio.run.programs import CAPACITY, check_solver, initialise, run
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
 from unibio.solvers.step_sizes import step_sizes, stepping
 
@@ -69,21 +73,37 @@ def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int,
     """A solver for some epochs with a weight for each sample, as in the paper."""
     key_start, key_run = jax.random.split(jax.random.key(seed))
     size = batch_size(task, name)
-    problem, x, y = hyper_cleaning(
+    setting = hyper_cleaning(
         task.apply, task.init(key_start), task.train, task.validation, jnp.float32(p), C, batch_size=size
     )
-    solver = check_solver(stepping(SOLVERS[name].solver, *steps), tree.dtype(x))
+    solver = stepping(SOLVERS[name].solver, *steps)
     length = max(1, round(len(task.truth) / size / SOLVERS[name].lower_steps))
-    (state, calls), seconds, _ = run(initialise, solver, problem, x, y, key_run)
-    spent = sum(int(np.asarray(each)) for each in calls)
     scores = Scores(task)
-    rows = [scores.measure(state.y, state.x) | {"epoch": 0, "seconds": seconds, "calls": spent}]
-    for epoch in range(1, epochs + 1):
-        args = (solver, problem, state, key_run, jnp.int32((epoch - 1) * length), jnp.int32(length))
-        (state, log), ran, _ = run(advance, *args, capacity=length)
-        seconds, spent = seconds + ran, spent + sum(int(np.asarray(each, np.int64).sum()) for each in log.calls)
-        rows.append(scores.measure(state.y, state.x) | {"epoch": epoch, "seconds": seconds, "calls": spent})
-    return rows
+    return [
+        scores.measure(state.y, state.x) | {"epoch": epoch, "seconds": seconds, "calls": calls}
+        for epoch, (state, seconds, calls) in enumerate(measured(solver, setting, key_run, length, epochs))
+    ]
+
+
+def measured(
+    solver: Any, setting: Setting, key: jax.Array, length: int, count: int
+) -> Iterator[tuple[Any, float, int]]:
+    """The state at the start and then `count` times after `length` steps, with the seconds and the oracle calls so
+    far."""
+    problem, x, y = setting
+    solver = check_solver(solver, tree.dtype(x))
+    (state, calls), seconds, _ = run(initialise, solver, problem, x, y, key)
+    total, step = sum(int(each) for each in calls), 0
+    yield state, seconds, total
+
+    def limit(step: int) -> int:
+        return min(count, step // length + 1) * length
+
+    for stretch in stretches(solver, problem, state, key, step, limit, chunk=CAPACITY):
+        step, seconds = step + len(stretch.log.bad), seconds + stretch.seconds
+        total += sum(int(np.asarray(each, np.int64).sum()) for each in stretch.log.calls)
+        if step % length == 0:
+            yield stretch.state, seconds, total
 
 
 TRAINING = ("noisy", "clean", "both", "true")
@@ -91,90 +111,62 @@ TRAINING = ("noisy", "clean", "both", "true")
 
 def training_set(task: Task, kind: str) -> Samples:
     """What plain training sees: noisy labels, the clean validation samples, both, or the true labels (the ceiling)."""
-    if kind in ("noisy", "true"):
-        return task.train[0], task.train[1] if kind == "noisy" else task.truth
-    if kind == "clean":
-        return task.validation
-    return _joined(task.train, task.validation)
+    if kind == "both":
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), task.train, task.validation)
+    return {"noisy": task.train, "clean": task.validation, "true": (task.train[0], task.truth)}[kind]
 
 
-def _joined(*parts: Samples) -> Samples:
-    inputs = jax.tree.map(lambda *arrays: np.concatenate(arrays), *(part[0] for part in parts))
-    return inputs, np.concatenate([part[1] for part in parts])
-
-
-class Trained(NamedTuple):
-    """The curve of a training, and the parameters where the tuning samples were best."""
-
-    rows: Rows
-    params: Any
-
-
-def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, wrong: float = 0.0) -> Trained:
-    """Training with Adam, measured after every epoch (of as many steps for every kind).
+def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, wrong: float = 0.0) -> tuple[Rows, Any]:
+    """Training with Adam: its curve, measured after every epoch (of as many steps for every kind), and the parameters
+    where the tuning samples were best.
 
     Arguments:
         wrong: r, the share of wrong labels that the noisy ones are taken to have (`NoiseRate`).
     """
     key_start, key_run = jax.random.split(jax.random.key(seed))
-    samples = jax.tree.map(jnp.asarray, training_set(task, kind))
-    fit = Fit(as_pytree(task.apply), jnp.float32(p), jnp.float32(C), jnp.float32(rate))
+    samples = training_set(task, kind)
+    n = len(samples[1])
+    rates = jnp.where(jnp.arange(n) < len(task.truth), jnp.float32(wrong), 0.0)  # clean samples come last
+    size, length = min(task.batch, n), max(1, round(len(task.truth) / task.batch))
+    data = Dataset((samples, rates[:, None]), size, replace=False)
+    numbers = jnp.float32(p), jnp.float32(C), jnp.float32(rate)
     params = task.init(key_start)
     state = (params, _ADAM.init(params))
-    rates = jnp.where(jnp.arange(len(samples[1])) < len(task.truth), jnp.float32(wrong), 0.0)  # clean samples come last
-    length = max(1, round(len(task.truth) / task.batch))
     scores = Scores(task)
     rows = [scores.measure(params) | {"epoch": 0, "seconds": 0.0, "calls": 0}]
     seconds = 0.0
     for epoch in range(1, epochs + 1):
-        args = (fit, state, samples, rates, jax.random.fold_in(key_run, epoch))
-        state, ran, _ = run(epoch_of_training, *args, length=length, size=min(task.batch, len(rates)))
+        args = (as_pytree(task.apply), *numbers, data, state, jax.random.fold_in(key_run, epoch))
+        state, ran, _ = run(epoch_of_training, *args, length=length)
         seconds += ran
-        row = scores.measure(state[0]) | {
-            "epoch": epoch,
-            "seconds": seconds,
-            "calls": epoch * length * min(task.batch, len(rates)),
-        }
+        row = scores.measure(state[0]) | {"epoch": epoch, "seconds": seconds, "calls": epoch * length * size}
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params
         rows.append(row)
-    return Trained(rows, params)
-
-
-class Fit(eqx.Module):
-    """Adam on mean loss_i + c‖w‖_p^p, the loss of labels that are wrong at the rate r_i."""
-
-    apply: Any
-    p: Any
-    c: Any
-    rate: Any
-
-    def step(self, state: Any, samples: Any, rates: jax.Array, rows: jax.Array) -> Any:
-        params, memory = state
-        (inputs, labels), wrong = jax.tree.map(lambda a: a[rows], (samples, rates[:, None]))
-
-        def objective(params: Any) -> jax.Array:
-            logits = self.apply(params, inputs)
-            seen = jnp.where(wrong > 0, as_seen(jnp.where(wrong > 0, wrong, 0.5), logits), jax.nn.log_softmax(logits))
-            size = sum(jnp.sum(jnp.abs(leaf) ** self.p) for leaf in jax.tree.leaves(params))
-            return jnp.mean(cross_entropy(seen, labels)) + self.c * size
-
-        update, memory = _ADAM.update(jax.grad(objective)(params), memory, params)
-        return tree.axpy(-self.rate, update, params), memory
+    return rows, params
 
 
 _ADAM = optax.scale_by_adam()
 
 
 def epoch_of_training(
-    fit: Fit, state: Any, samples: Any, rates: jax.Array, key: jax.Array, length: int, size: int
+    apply: Any, p: jax.Array, c: jax.Array, rate: jax.Array, data: Dataset, state: Any, key: jax.Array, length: int
 ) -> Any:
-    """`length` steps on batches of a permutation (of several, if the samples are few)."""
-    n = len(samples[1])
-    orders = [
-        jax.random.permutation(k, n)[: n // size * size] for k in jax.random.split(key, -(-length // (n // size)))
-    ]
-    batches = jnp.concatenate(orders).reshape(-1, size)[:length]
-    return jax.lax.scan(lambda state, rows: (fit.step(state, samples, rates, rows), None), state, batches)[0]
+    """`length` steps of Adam on mean loss_i + c‖w‖_p^p, the loss of labels that are wrong at the rate r_i, on batches
+    of a permutation (of several, if the samples are few)."""
+
+    def objective(params: Any, inputs: Any, labels: jax.Array, wrong: jax.Array) -> jax.Array:
+        logits = apply(params, inputs)
+        seen = jnp.where(wrong > 0, as_seen(jnp.where(wrong > 0, wrong, 0.5), logits), jax.nn.log_softmax(logits))
+        regulariser = sum(jnp.sum(jnp.abs(leaf) ** p) for leaf in jax.tree.leaves(params))
+        return jnp.mean(cross_entropy(seen, labels)) + c * regulariser
+
+    def step(state: Any, rows: jax.Array) -> tuple[Any, None]:
+        params, memory = state
+        (inputs, labels), wrong = take(data.data, rows)
+        update, memory = _ADAM.update(jax.grad(objective)(params, inputs, labels, wrong), memory, params)
+        return (tree.axpy(-rate, update, params), memory), None
+
+    return jax.lax.scan(step, state, data.draw(key, length))[0]
 
 
 class Scores:
@@ -188,19 +180,23 @@ class Scores:
     def measure(self, y: Any, x: Any = None) -> Row:
         """At the start and at the end of every epoch."""
         task = self.task
-        labels = {"train_noisy": task.train[1], "train_true": task.truth}
         train = in_chunks(task.apply, y, task.train[0])
-        row = {name: float(np.mean(train.argmax(axis=1) == seen)) for name, seen in labels.items()}
+        row = {"train_noisy": accuracy(train, task.train[1]), "train_true": accuracy(train, task.truth)}
         for name in ("validation", "tuning", "test"):
-            inputs, seen = getattr(task, name)
-            row[name] = float(np.mean(in_chunks(task.apply, y, inputs).argmax(axis=1) == seen))
+            inputs, labels = getattr(task, name)
+            row[name] = accuracy(in_chunks(task.apply, y, inputs), labels)
         losses = np.asarray(cross_entropy(jnp.asarray(train), jnp.asarray(task.train[1])))
         self.sum += losses
         row["auroc_loss"] = auroc(losses, task.corrupted)
         row["auroc_mean_loss"] = auroc(self.sum, task.corrupted)
         row["auroc_weights"] = 0.5 if x is None else auroc(-np.asarray(x), task.corrupted)
-        row["finite"] = float(all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(y)))
+        row["finite"] = float(tree.all_finite(y))
         return row
+
+
+def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """The share of samples whose largest output is that of their label."""
+    return float(np.mean(outputs.argmax(axis=1) == labels))
 
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -217,14 +213,12 @@ def in_chunks(apply: Any, y: Any, inputs: Any) -> np.ndarray:
     """apply(y, inputs) for all samples, in chunks of one shape."""
     rows = len(jax.tree.leaves(inputs)[0])
     chunk = min(rows, 512)
-    starts = [min(start, rows - chunk) for start in range(0, rows, chunk)]
-    parts = [np.asarray(_apply(apply, y, jax.tree.map(lambda a, s=s: a[s : s + chunk], inputs))) for s in starts]
-    out = np.empty((rows, parts[0].shape[1]), parts[0].dtype)
-    for start, part in zip(starts, parts, strict=True):
-        out[start : start + chunk] = part
-    return out
+    starts = [min(start, rows - chunk) for start in range(0, rows, chunk)]  # the last chunk may overlap the one before
+    parts = [
+        np.asarray(_apply(apply, y, take(inputs, slice(start, start + chunk))))[: following - start]
+        for start, following in itertools.pairwise([*starts, rows])
+    ]
+    return np.concatenate(parts)
 
 
-@eqx.filter_jit
-def _apply(apply: Any, y: Any, inputs: Any) -> jax.Array:
-    return apply(y, inputs)
+_apply = eqx.filter_jit(lambda apply, y, inputs: apply(y, inputs))

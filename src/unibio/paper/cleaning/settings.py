@@ -48,18 +48,15 @@ SNLI = Settings(
 
 
 def settings_of(options: Options) -> Settings:
-    """The defaults; with --full those for SNLI, where it is found; changed as asked."""
+    """The defaults; with --full those for SNLI, where $UNIBIO_DATA_DIR or ./data has it; changed as asked."""
     chosen = Settings()
-    if options.full:
-        folder = data_folder()
-        chosen = (
-            SNLI._replace(data=str(folder))
-            if folder
-            else chosen._replace(train=4000, epochs=24, noise=(0.4, 0.1), tune=1)
-        )
+    folder = Path(os.environ.get("UNIBIO_DATA_DIR") or "data")
+    if options.full and (folder / "snli").is_dir():
+        chosen = SNLI._replace(data=str(folder))
+    elif options.full:
+        chosen = chosen._replace(train=4000, epochs=24, noise=(0.4, 0.1), tune=1)
     for name, text in options.settings:
-        if name not in Settings._fields[:-1]:
-            raise ValueError(f"hypercleaning has no setting {name!r}; there are {', '.join(Settings._fields[:-1])}.")
+        checks.nearest(name, Settings._fields[:-1], "setting")
         chosen = chosen._replace(**{name: _parsed(name, text, getattr(chosen, name))})
     chosen = chosen._replace(
         seeds=min(chosen.seeds, options.seeds), more_seeds=min(chosen.more_seeds, options.seeds), seed=options.seed
@@ -78,12 +75,6 @@ def settings_of(options: Options) -> Settings:
         if not 0 <= rate < 1:
             raise ValueError(f"a noise rate must be at least 0 and below 1; got {rate}.")
     return chosen
-
-
-def data_folder() -> Path | None:
-    """$UNIBIO_DATA_DIR or ./data, if it has a folder snli."""
-    folder = Path(os.environ.get("UNIBIO_DATA_DIR") or "data")
-    return folder if (folder / "snli").is_dir() else None
 
 
 def _parsed(name: str, text: str, like: Any) -> Any:

@@ -77,24 +77,15 @@ def _transpose(cotangents: Any, h: Any, w: Any, *linear: Any, reverse: bool) -> 
     e = jnp.zeros_like(h) if type(dv) is ad.Zero else dv
     found = _sweep.bind(h, w.mT, e, *([] if type(dz) is ad.Zero else [dz]), reverse=not reverse)
     sought = [found[1], found[0]][: len(linear)]
-    return [
-        None,
-        None,
-        *(value if ad.is_undefined_primal(x) else None for value, x in zip(sought, linear, strict=True)),
-    ]
+    return [None, None, *(v if ad.is_undefined_primal(x) else None for v, x in zip(sought, linear, strict=True))]
 
 
 def _batch(operands: Any, axes: Any, *, reverse: bool) -> tuple[Any, Any]:
     """Another axis: the first of w, the one after time of all others."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
-    places = [0 if i == 1 else 1 for i in range(len(operands))]
-    moved = [
-        jnp.broadcast_to(jnp.expand_dims(x, place), (*x.shape[:place], size, *x.shape[place:]))
-        if axis is None
-        else jnp.moveaxis(x, axis, place)
-        for x, axis, place in zip(operands, axes, places, strict=True)
-    ]
-    return _sweep.bind(*moved, reverse=reverse), [1, 1]
+    h, w, *linear = (batching.bdim_at_front(x, axis, size) for x, axis in zip(operands, axes, strict=True))
+    moved = (jnp.moveaxis(x, 0, 1) for x in linear)
+    return _sweep.bind(jnp.moveaxis(h, 0, 1), w, *moved, reverse=reverse), [1, 1]
 
 
 _sweep.def_impl(jax.jit(_loop, static_argnames="reverse"))

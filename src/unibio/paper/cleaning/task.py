@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from unibio.paper.cleaning.nli_rnn import NLI
 from unibio.paper.data import digits, noise, snli, text, toy_nli, vectors
 
 Samples = tuple[Any, np.ndarray]  # inputs, labels
+Source = tuple[str, Any, list[Samples]]  # a name, the network for it, samples to train, validate, tune and test
 
 
 class Size(NamedTuple):
@@ -50,56 +52,54 @@ class Task(NamedTuple):
 
 
 def load(data: str, size: Size, rate: float, seed: int) -> Task:
-    """data: "toy" (the embedded grammar), "digits", or a folder with SNLI and a file of vectors (`snli_folders`).
+    """data: "toy" (the embedded grammar), "digits", or a folder with snli/ and vectors/.
 
     The seed chooses the noise (symmetric) and, except for SNLI, the samples.
     """
     for name, count in size._asdict().items():
         checks.whole_number(name, count, low=1)
     if data in ("toy", "digits"):
-        parts = (_toy if data == "toy" else _digits)(size, seed)
+        source, network, parts = (_toy if data == "toy" else _digits)(size, seed)
     else:
         stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files(data))
-        parts = _snli(Path(data), size, stamps)
-    source, apply, features, init, (inputs, truth), validation, tuning, test = parts
-    classes = int(truth.max()) + 1
-    seen = noise.flip(truth, noise.symmetric(rate, classes), seed=seed).labels
-    return Task(source, apply, features, init, (inputs, seen), truth, validation, tuning, test, size.batch)
+        source, network, parts = _snli(Path(data), size, stamps)
+    (inputs, truth), validation, tuning, test = parts
+    seen = noise.flip(truth, noise.symmetric(rate, int(truth.max()) + 1), seed=seed).labels
+    init = functools.partial(network.init, hidden=size.hidden)
+    return Task(source, network, network.features, init, (inputs, seen), truth, validation, tuning, test, size.batch)
 
 
-def _toy(size: Size, seed: int) -> Any:
-    counts = size[:4]
-    pairs = toy_nli.generate(sum(counts), seed=1000 + seed)
+def _toy(size: Size, seed: int) -> Source:
+    pairs = toy_nli.generate(sum(size[:4]), seed=1000 + seed)
     words = text.vocabulary([pairs], toy_nli.vectors(50))
-    inputs = words.inputs(pairs, (16, 14))
-    model = NLI(jnp.asarray(words.table))
-    return "an embedded grammar (not natural language)", *_network(model, size), *_cut((inputs, pairs.labels), counts)
+    parts = _cut((words.inputs(pairs, (16, 14)), pairs.labels), size)
+    return "an embedded grammar (not natural language)", NLI(jnp.asarray(words.table)), parts
 
 
-def _digits(size: Size, seed: int) -> Any:
-    split = digits.load(size.train, size.validation + size.tuning, seed)
-    held = _cut(split.validation, (size.validation, size.tuning))
-    init = functools.partial(_dense_start, size.hidden)
-    return "scikit-learn's digits", _dense, _dense_features, init, split.train, *held, split.test
+def _digits(size: Size, seed: int) -> Source:
+    samples = digits.load(seed)
+    if sum(size[:3]) >= len(samples[1]):
+        raise ValueError(f"train, validation and tuning must leave some of the {len(samples[1])} digits for the test.")
+    return "scikit-learn's digits", Dense(), _cut(samples, size)
 
 
-def _dense_start(hidden: int, key: jax.Array) -> Any:
-    first, second = jax.random.split(key)
-    return {
-        "w": jax.random.normal(first, (64, hidden), jnp.float32) / 8,
-        "b": jnp.zeros(hidden, jnp.float32),
-        "v": jax.random.normal(second, (hidden, 10), jnp.float32) / np.float32(np.sqrt(hidden)),
-        "c": jnp.zeros(10, jnp.float32),
-    }
+class Dense(eqx.Module):
+    """One hidden layer between the 64 pixels of a digit and its class."""
 
+    def init(self, key: jax.Array, hidden: int) -> dict[str, jax.Array]:
+        first, second = jax.random.split(key)
+        return {
+            "w": jax.random.normal(first, (64, hidden), jnp.float32) / 8,
+            "b": jnp.zeros(hidden, jnp.float32),
+            "v": jax.random.normal(second, (hidden, 10), jnp.float32) / np.float32(np.sqrt(hidden)),
+            "c": jnp.zeros(10, jnp.float32),
+        }
 
-def _dense(params: Any, inputs: jax.Array) -> jax.Array:
-    """One hidden layer."""
-    return _dense_features(params, inputs) @ params["v"] + params["c"][None]
+    def __call__(self, params: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
+        return self.features(params, inputs) @ params["v"] + params["c"][None]
 
-
-def _dense_features(params: Any, inputs: jax.Array) -> jax.Array:
-    return jnp.tanh(inputs @ params["w"] + params["b"][None])
+    def features(self, params: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
+        return jnp.tanh(inputs @ params["w"] + params["b"][None])
 
 
 VECTORS = ("glove_6b_50d.npz", "glove.6B.50d.txt", "glove.840B.300d.txt", "spacy_md_300d.npz")
@@ -107,7 +107,7 @@ LENGTHS = 20, 12  # words of a premise and of a hypothesis that are read: 87 and
 
 
 @functools.lru_cache(maxsize=2)
-def _snli(folder: Path, size: Size, stamps: Any) -> Any:
+def _snli(folder: Path, size: Size, stamps: Any) -> Source:
     """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs.
 
     `stamps` stands for the files: others are read anew.
@@ -118,17 +118,19 @@ def _snli(folder: Path, size: Size, stamps: Any) -> Any:
         if len(parts[split].labels) < wanted:
             raise ValueError(f"{folder / 'snli'} has {len(parts[split].labels):,} pairs in {split}, not {wanted:,}.")
     found = _vectors(folder)
-    wanted_words = {form for part in parts.values() for s in (*part.premises, *part.hypotheses) for w in s
-                    for form in (w, w.lower())}  # fmt: skip
-    words = text.vocabulary(list(parts.values()), vectors.read(found, wanted_words))
+    forms = {word for part in parts.values() for word in itertools.chain(*part.premises, *part.hypotheses)}
+    words = text.vocabulary(list(parts.values()), vectors.read(found, forms | {word.lower() for word in forms}))
     table = {split: (words.inputs(pairs, LENGTHS), pairs.labels) for split, pairs in parts.items()}
     order = np.random.default_rng(0).permutation(len(parts["dev"].labels))
-    train, test = _take(table["train"], np.arange(size.train)), _take(table["test"], np.arange(size.test))
     start = min(1000, len(order) - size.tuning)  # the same tuning pairs for every number of validation pairs
-    tuning = _take(table["dev"], order[start : start + size.tuning])
-    validation = _take(table["dev"], np.delete(order, np.s_[start : start + size.tuning])[: size.validation])
-    model = NLI(jnp.asarray(words.table))
-    return f"SNLI, {found.name}", *_network(model, size), train, validation, tuning, test
+    tuned = np.s_[start : start + size.tuning]
+    cut = [
+        take(table["train"], np.arange(size.train)),
+        take(table["dev"], np.delete(order, tuned)[: size.validation]),
+        take(table["dev"], order[tuned]),
+        take(table["test"], np.arange(size.test)),
+    ]
+    return f"SNLI, {found.name}", NLI(jnp.asarray(words.table)), cut
 
 
 def _vectors(folder: Path) -> Path:
@@ -155,14 +157,12 @@ def digest(data: str) -> str:
     return found.hexdigest() if paths else ""
 
 
-def _network(model: NLI, size: Size) -> tuple[Any, Any, Any]:
-    return model, model.features, functools.partial(NLI.init, model, hidden=size.hidden)
+def take(samples: Any, rows: Any) -> Any:
+    """These rows of all arrays."""
+    return jax.tree.map(lambda a: a[rows], samples)
 
 
-def _take(samples: Samples, rows: np.ndarray) -> Samples:
-    return jax.tree.map(lambda a: a[rows], samples[0]), samples[1][rows]
-
-
-def _cut(samples: Samples, counts: tuple[int, ...]) -> list[Samples]:
-    ends = np.cumsum([0, *counts])
-    return [_take(samples, np.arange(a, b)) for a, b in itertools.pairwise(ends)]
+def _cut(samples: Samples, size: Size) -> list[Samples]:
+    """Training, validation and tuning samples; the others are for the test."""
+    ends = itertools.accumulate(size[:3])
+    return [take(samples, slice(a, b)) for a, b in itertools.pairwise([0, *ends, None])]

@@ -41,7 +41,8 @@ def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int,
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (PurePosixPath(archive.url).name + ".part")
     _download(archive.url, part, tell)
-    digest = _sha256(part)
+    with part.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != archive.sha256:
         part.unlink()
         raise ValueError(
@@ -54,6 +55,7 @@ def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int,
 
 
 def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
+    advice = f"Without internet: download it on another machine and unpack it into {part.parent}."
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -69,19 +71,10 @@ def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # nothing is missing
             return
-        raise ValueError(f"{url} answers {error.code} {error.reason}. {_by_hand(url, part)}") from None
+        raise ValueError(f"{url} answers {error.code} {error.reason}. {advice}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
-        raise ValueError(f"cannot reach {url} ({reason}). {_by_hand(url, part)}") from None
-
-
-def _by_hand(url: str, part: Path) -> str:
-    return f"Without internet: download it on another machine and unpack it into {part.parent}."
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        raise ValueError(f"cannot reach {url} ({reason}). {advice}") from None
 
 
 def extract(archive: Path, wanted: dict[str, Path]) -> None:

@@ -23,9 +23,8 @@ class Pairs(NamedTuple):
 def read(folder: str | Path, split: str) -> Pairs:
     """The split from a folder with snli_1.0_SPLIT.jsonl, or s1.SPLIT + s2.SPLIT + labels.SPLIT, or SPLIT.tsv."""
     paths = files(folder, split)
-    if len(paths) == 3:
-        return _collect(_from_three(paths), paths[0])
-    return _collect((_from_jsonl if paths[0].suffix == ".jsonl" else _from_tsv)(paths[0]), paths[0])
+    triples = {".jsonl": _from_jsonl, ".tsv": _from_tsv}.get(paths[0].suffix, _from_three)(*paths)
+    return _collect(triples, paths[0])
 
 
 def files(folder: str | Path, split: str) -> list[Path]:
@@ -75,7 +74,7 @@ def _words(row: dict[str, Any], which: int) -> Any:
     return row.get(f"sentence{which}")
 
 
-def _from_three(paths: list[Path]) -> Iterator[Triple]:
+def _from_three(*paths: Path) -> Iterator[Triple]:
     first, second, labels = (path.read_text(encoding="utf-8").splitlines() for path in paths)
     if not len(first) == len(second) == len(labels):
         raise ValueError(

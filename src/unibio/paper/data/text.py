@@ -1,5 +1,7 @@
 """Sentence pairs as arrays of word numbers, and the table of vectors that goes with them."""
 
+import collections
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -36,19 +38,16 @@ class Vocabulary(NamedTuple):
 def vocabulary(pairs: Sequence[Pairs], vectors: Vectors) -> Vocabulary:
     """The words of these pairs that have a vector, as they stand or in lower case; the others share the mean vector."""
     known = {word: i for i, word in enumerate(vectors.words)}
-    rows: list[int] = []
     numbers: dict[str, int] = {}
-    missing: dict[str, int] = {}
+    missing: collections.Counter[str] = collections.Counter()
     for part in pairs:
-        for sentence in (*part.premises, *part.hypotheses):
-            for word in sentence:
-                form = word if word in known else word.lower()
-                if form not in known:
-                    missing[word] = missing.get(word, 0) + 1
-                elif form not in numbers:
-                    numbers[form] = len(rows) + 2
-                    rows.append(known[form])
-    found = vectors.matrix[rows].astype(np.float32)
+        for word in itertools.chain(*part.premises, *part.hypotheses):
+            form = word if word in known else word.lower()
+            if form not in known:
+                missing[word] += 1
+            elif form not in numbers:
+                numbers[form] = len(numbers) + 2
+    found = vectors.matrix[[known[form] for form in numbers]].astype(np.float32)
     scale = float(found.std()) or 1.0
     table = np.concatenate([np.zeros((1, found.shape[1])), found.mean(axis=0, keepdims=True) / scale, found / scale])
     return Vocabulary(numbers, table.astype(np.float32), missing)

@@ -11,7 +11,7 @@ The hypothesis is drawn before the label, and the premise's values and its missi
 neither sentence alone says anything about the label, and only relating them does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,22 +62,22 @@ def generate(count: int, seed: int) -> Pairs:
 
 def _pair(rng: np.random.Generator, label: str) -> tuple[str, str]:
     named = rng.permutation(len(_SLOTS))[: rng.integers(2, 5)]
-    stated = {_SLOTS[i]: _value(rng, _SLOTS[i]) for i in named}
+    stated = {_SLOTS[i]: _value(rng, _SLOTS[i], SCENE[_SLOTS[i]]) for i in named}
     general = {slot: rng.random() < 0.5 for slot in stated}
     others = [slot for slot in _SLOTS if slot not in stated]
     missing = _one(rng, list(stated) if label == "neutral" else others)
-    premise = {slot: _agreeing(rng, slot, stated.get(slot), general.get(slot, True)) for slot in _SLOTS}
+    premise = {}
+    for slot, groups in SCENE.items():  # the value stated, any of its group if only that is, any if nothing is
+        if slot in stated and not general[slot]:
+            premise[slot] = stated[slot]
+        else:
+            premise[slot] = _value(rng, slot, stated[slot][:1] if slot in stated else groups)
     if label == "contradiction":
         slot = _one(rng, list(stated))
-        premise[slot] = _value(rng, slot, not_in=stated[slot][0])
+        premise[slot] = _value(rng, slot, [group for group in SCENE[slot] if group != stated[slot][0]])
     del premise[missing]
-    hypothesis = {
-        slot: group if general[slot] else _phrase(rng, group, which) for slot, (group, which) in stated.items()
-    }
-    return _sentence({slot: _phrase(rng, *value) for slot, value in premise.items()}), _sentence(hypothesis)
-
-
-Value = tuple[str, str]  # group, "phrasing|phrasing"
+    hypothesis = {slot: group if general[slot] else _phrase(rng, value) for slot, (group, value) in stated.items()}
+    return _sentence({slot: _phrase(rng, value) for slot, (_, value) in premise.items()}), _sentence(hypothesis)
 
 
 def _one(rng: np.random.Generator, options: Sequence[Any]) -> Any:
@@ -85,21 +85,12 @@ def _one(rng: np.random.Generator, options: Sequence[Any]) -> Any:
     return options[int(rng.random() * len(options))]
 
 
-def _value(rng: np.random.Generator, slot: str, not_in: str | None = None) -> Value:
-    """Uniform over the values of the slot outside one group."""
-    return _one(rng, [(group, v) for group, values in SCENE[slot].items() if group != not_in for v in values])
+def _value(rng: np.random.Generator, slot: str, groups: Iterable[str]) -> tuple[str, str]:
+    """(group, value), uniform over the values of these groups of the slot."""
+    return _one(rng, [(group, value) for group in groups for value in SCENE[slot][group]])
 
 
-def _agreeing(rng: np.random.Generator, slot: str, stated: Value | None, general: bool) -> Value:
-    """What the premise may say: the value stated, any of its group if only that is, anything if nothing is."""
-    if stated is None:
-        return _value(rng, slot)
-    if not general:
-        return stated
-    return stated[0], _one(rng, SCENE[slot][stated[0]])
-
-
-def _phrase(rng: np.random.Generator, group: str, value: str) -> str:
+def _phrase(rng: np.random.Generator, value: str) -> str:
     return _one(rng, value.split("|"))
 
 

@@ -24,11 +24,7 @@ def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
     if not path.is_file():
         raise ValueError(f"there is no file {path} with word vectors.")
     wanted = None if keep is None else set(keep)
-    found = _from_npz(path) if path.suffix == ".npz" else _from_text(path, wanted)
-    if wanted is not None:
-        rows = [i for i, word in enumerate(found.words) if word in wanted]
-        found = Vectors([found.words[i] for i in rows], found.matrix[rows])
-    return found
+    return (_from_npz if path.suffix == ".npz" else _from_text)(path, wanted)
 
 
 def save(vectors: Vectors, path: str | Path) -> None:
@@ -37,7 +33,7 @@ def save(vectors: Vectors, path: str | Path) -> None:
     write_file(Path(path), lambda file: np.savez_compressed(file, words=words, vectors=vectors.matrix))
 
 
-def _from_npz(path: Path) -> Vectors:
+def _from_npz(path: Path, wanted: set[str] | None) -> Vectors:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             words, matrix = stored["words"], stored["vectors"]
@@ -47,7 +43,8 @@ def _from_npz(path: Path) -> Vectors:
         raise ValueError(f"{path}: vectors must be floating numbers; got {matrix.dtype}.")
     if matrix.ndim != 2 or words.shape != matrix.shape[:1]:
         raise ValueError(f"{path}: {words.shape} words and vectors of shape {matrix.shape} do not fit together.")
-    return Vectors([str(word) for word in words], matrix.astype(np.float32))
+    rows = [i for i, word in enumerate(words) if wanted is None or str(word) in wanted]
+    return Vectors([str(words[i]) for i in rows], matrix[rows].astype(np.float32))
 
 
 def _from_text(path: Path, wanted: set[str] | None) -> Vectors:
