@@ -14,7 +14,6 @@ from unibio.hypergradients import Exact, hypergradient
 from unibio.lower.newton import lower_solution
 from unibio.paper import theory
 from unibio.paper.claims.registry import Found, bound, claim, judge, listed
-from unibio.paper.theory.constants import Constants
 from unibio.problems import coupled_example3, example1, example3, example4, lp_regression
 
 COUPLING = np.array([[0.6, 0.3, 0.0], [-0.2, 0.5, 0.3], [0.1, -0.4, 0.7]])
@@ -261,7 +260,7 @@ def variance_bound() -> Found:
     series = 1 + sum(np.prod(math.sqrt(2) * rng.normal(size=(q, 400_000)), axis=0) for q in range(1, 6))
     simulated, printed = float(np.var(series)), [3 * (s + 2) for s in (2.0, 10.0)]
     formula, exact = (sum(s**q for q in range(1, terms)) for s, terms in ((2.0, 6), (10.0, 10)))
-    c = Constants(4.0, 1 / 3, 1.0, 1.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, sigma_g2=math.sqrt(10))
+    c = theory.Constants(4.0, 1 / 3, 1.0, 1.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, sigma_g2=math.sqrt(10))
     known = abs(simulated / formula - 1) < 0.05
     held = simulated <= printed[0] and (not known or exact <= printed[1])
     text = f"simulated {simulated:.1f}, formula {formula:.0f}, printed bound {printed[0]:.0f} at σ² = 2, Q = 6; "

@@ -16,7 +16,6 @@ from unibio.paper import theory
 from unibio.paper.claims.algorithm import runs, true_gradient
 from unibio.paper.claims.foundations import spow
 from unibio.paper.claims.registry import Found, claim, judge, listed
-from unibio.paper.theory.schedule import Schedule
 from unibio.problems import example3
 from unibio.run.programs import trajectory
 from unibio.solvers import UniBiO
@@ -101,7 +100,7 @@ def momentum_lag() -> Found:
     return Found(judge(largest <= 1 + 1e-9), largest, text)
 
 
-def _theorem_sum(plan: Schedule, terms: int) -> float:
+def _theorem_sum(plan: theory.Schedule, terms: int) -> float:
     """The right side of the theorem's last estimate over ε, with Q terms and with the bias twice, as it enters."""
     c, p, eta = plan.constants, plan.constants.p, math.exp(plan.log_eta)
     steps, late = math.exp(plan.log_T), math.exp(plan.log_one_minus_beta)
@@ -173,7 +172,7 @@ def easy_gradient(x: Any) -> Any:
     return x + _SMALL**2 * jnp.cos(_SMALL * jnp.sin(x)) * jnp.cos(x)
 
 
-def easy_schedule(start: float, epsilon: float) -> Schedule:
+def easy_schedule(start: float, epsilon: float) -> theory.Schedule:
     """The sharp schedule from x_0 = start; Φ ≥ −a²."""
     c = theory.Constants(
         p=2.0, mu=1.0, m=1.0, mu_J=1.0, C=1.0, L0=1.0, L1=0.0, l_g1=_SMALL, l_g2=_SMALL, l_f0=_SMALL, l_f1=1.0,
@@ -182,7 +181,7 @@ def easy_schedule(start: float, epsilon: float) -> Schedule:
     return theory.schedule(c, epsilon, 0.1, "sharp")
 
 
-def upper_part(plan: Schedule, start: float, share: float = 1.0) -> tuple[float, float, int]:
+def upper_part(plan: theory.Schedule, start: float, share: float = 1.0) -> tuple[float, float, int]:
     """(1/T)Σ‖∇Φ(x_t)‖, ‖∇Φ(x_T)‖ and T of UniBiO with the plan's η (times `share`), β, I, Q and T; y is put at its
     distance R from y* at every refresh."""
     solver, steps = plan.as_solver(UniBiO, max_total_calls=1e13)

@@ -28,10 +28,10 @@ class Audit:
     findings: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
-        for finding in self.findings:
-            if finding.assumption == name:
-                return finding
-        raise KeyError(f"no assumption {name!r}; there are {', '.join(f.assumption for f in self.findings)}")
+        named = {finding.assumption: finding for finding in self.findings}
+        if name not in named:
+            raise KeyError(f"no assumption {name!r}; there are {', '.join(named)}")
+        return named[name]
 
     @property
     def violated(self) -> list[str]:
