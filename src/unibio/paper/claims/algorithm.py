@@ -65,19 +65,16 @@ def induction_constant() -> Found:
     """8√3 = 13.86 ≤ 20 is right, but then the third part is 20/60·(G+σ)/√(G²+σ²), up to .47 and not 1/3, and the sum
     exceeds 1/2; with 8√3 it does not. Largest sum over V_k ι (largest at ι = 1) for σ/G from .001 to 1000, p = 2, 4, 8,
     ten epochs with floored T_k: a floor keeps at least half of a real length ≥ 1, and nearly all of T_1 ≥ 3600."""
-    sums, kept = {20.0: 0.0, 8 * math.sqrt(3): 0.0}, 1.0
-    noise = np.logspace(-3, 3, 601)[:, None]
-    for p in (2.0, 4.0, 8.0):
-        real = 3600 * (1 + noise**2) * 2 ** (2 * (p - 1) / p * np.arange(10))
-        keep = np.floor(real) / real
-        kept = min(kept, float(keep.min()))
-        for constant in sums:
-            parts = 1 / 12 + 1 / 300 / keep + constant / 60 * (1 + noise) / np.sqrt((1 + noise**2) * keep)
-            sums[constant] = max(sums[constant], float(parts.max()))
-    printed, ours = sums.values()
+    p, noise = np.array([2.0, 4.0, 8.0])[:, None, None], np.logspace(-3, 3, 601)[:, None]
+    real = 3600 * (1 + noise**2) * 2 ** (2 * (p - 1) / p * np.arange(10))
+    keep = np.floor(real) / real
+    printed, ours = (
+        float(np.max(1 / 12 + 1 / 300 / keep + constant / 60 * (1 + noise) / np.sqrt((1 + noise**2) * keep)))
+        for constant in (20.0, 8 * math.sqrt(3))
+    )
     lengths = np.linspace(1, 50, 49_001)
     half = float(np.min(np.floor(lengths) / lengths))
-    text = f"sum {printed:.3f} with 20, {ours:.3f} with 8√3; floors keep {kept:.4f} of T_k, "
+    text = f"sum {printed:.3f} with 20, {ours:.3f} with 8√3; floors keep {keep.min():.4f} of T_k, "
     text += f"{half:.2f} of any length ≥ 1"
     return Found(judge(printed <= 0.5, ours <= 0.5 <= half), printed, text)
 

@@ -53,13 +53,11 @@ def audit(
     d∇_y g/dz then vanishes (p too small) or grows without bound (p too large, or a Hessian that does not vanish:
     hyper-cleaning). Matrices are built densely: for at most a few hundred unknowns.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be a Problem(f, g, p); got {problem!r}.")
     checks.number("region", region, low=0.0, strict=True)
     checks.whole_number("samples", samples, low=10)
+    problem, x, y = prepare(problem, x, y)
     if problem.p is None:
         raise ValueError("audit checks the assumptions for a stated p: write Problem(…, p=…).")
-    problem, x, y = prepare(problem, x, y)
     check_functions(problem, x, y)
     key = jax.random.key(0) if key is None else key
     look = Look(problem, x, y, float(region), samples, key)
