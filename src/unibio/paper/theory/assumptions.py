@@ -198,11 +198,10 @@ def df_dz_bounded(look: Look) -> Finding:
 def gap(look: Look) -> Finding:
     """Φ(x_0) − the least Φ seen: Δ_φ is at least this."""
     problem = look.problem
-    phi = jax.jit(lambda a: oracle.value_f(problem, a, Newton()(problem, a, look.y)[0], problem.f_batches.whole()))
-    values = [float(phi(look.to_x(jnp.asarray(a, look.flat_x.dtype)))) for a in look.xs[: min(20, len(look.xs))]]
-    start = float(phi(look.x))
+    phi = jax.jit(lambda x: oracle.value_f(problem, x, Newton()(problem, x, look.y)[0], problem.f_batches.whole()))
+    values = [float(phi(look.to_x(jnp.asarray(a)))) for a in look.xs[:20]]
     k = worst(values, largest=False)
-    least = max(0.0, start - values[k])
+    least = max(0.0, float(phi(look.x)) - values[k])
     return Finding("f(iv)", "Delta_phi", least, "cannot tell", "at least; Φ may fall outside", look.xs[k])
 
 

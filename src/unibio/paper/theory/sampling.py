@@ -26,19 +26,19 @@ class Look:
     def __init__(self, problem: Problem, x: PyTree, y: PyTree, region: float, samples: int, key: jax.Array) -> None:
         self.problem, self.x, self.y, self.key = problem, x, y, key
         self.p = float(problem.p)
-        self.flat_x, self.to_x = tree.ravel(x)
-        self.flat_y, self.to_y = tree.ravel(y)
+        flat_x, self.to_x = tree.ravel(x)
+        flat_y, self.to_y = tree.ravel(y)
         shift = tree.sub(y, coordinates.offset(y, problem.shift))
         self.shift = np.asarray(tree.ravel(shift)[0])
-        dtype = self.flat_y.dtype
+        dtype = flat_y.dtype
         self.eps = float(jnp.finfo(dtype).eps)
-        self.within = np.flatnonzero(np.abs(self.shift - np.asarray(self.flat_y)) <= region)
+        self.within = np.flatnonzero(np.abs(self.shift - np.asarray(flat_y)) <= region)
         least = 2 * float(np.max(np.asarray(coordinates.floor(problem.p, dtype))))  # nearer, H is no normal number
         self.distances = [d for d in _DISTANCES if least <= d <= region]
         self.rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1)))
         self.xs, self.ys = (
             (np.asarray(centre) + region * self.rng.uniform(-1, 1, size=(samples, centre.size))).astype(dtype)
-            for centre in (self.flat_x, self.flat_y)
+            for centre in (flat_x, flat_y)
         )
         offset = self.ys - self.shift
         near = np.abs(offset) < least
