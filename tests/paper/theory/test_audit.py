@@ -171,6 +171,12 @@ def test_noise_is_measured():
     assert found["n(2)"].value ** 2 == pytest.approx(2 * v / d / (1 - np.exp(-2 / d)), rel=0.35)
 
 
+def test_a_noise_of_nothing_is_exact():
+    problem = ub.problems.example3(4.0, ub.Noise(), ub.Noise())
+    found = theory.audit(problem, jnp.asarray(0.3), jnp.asarray(0.3), samples=10)
+    assert {found[f"n({i})"].note for i in range(1, 6)} == {"exact oracle"}
+
+
 def test_bad_input():
     problem = ub.problems.coupled_example3(4.0, COUPLING)
     with pytest.raises(ValueError, match="region must be finite and > 0"):

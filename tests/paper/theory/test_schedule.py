@@ -199,3 +199,11 @@ def test_what_the_first_estimates_add_to_the_noise():
     beta, weights = 0.8, (1 - 0.8) * 0.8 ** np.arange(6)  # the closed form of the norm, for t = 5
     q = beta**6
     assert np.sum((weights / (1 - q)) ** 2) == pytest.approx((1 - beta) / (1 + beta) * (1 + q) / (1 - q))
+
+
+def test_a_stretch_that_fits_into_no_bound_is_refused():
+    tiny = theory.Constants(
+        p=4.0, mu=0.3, mu_J=1e-170, C=1.0, L0=3.0, L1=2.0, l_g1=1.0, l_g2=1.0, l_f0=1.0, l_f1=1.0, delta_phi=1.0
+    )
+    with pytest.raises(ValueError, match="mu_J = 1e-170 is so small"):
+        theory.schedule(tiny, 0.1)

@@ -12,8 +12,7 @@ from unibio.core.noise import Noise
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper import theory
-from unibio.paper.claims.foundations import bound
-from unibio.paper.claims.registry import Found, claim, judge
+from unibio.paper.claims.registry import Found, bound, claim, judge, listed
 from unibio.paper.framework.study import running_slope
 from unibio.paper.studies.comparison import SOLVERS, START
 from unibio.problems import example3
@@ -24,12 +23,11 @@ from unibio.solvers import UniBiO
 @claim("Lemma (function gap)", "ψ(w) − ψ* ≤ G(pG/μ)^{1/(p−1)} if ‖∇ψ(w)‖ ≤ G")
 def function_gap() -> Found:
     """On |w|^p/p with the sharp modulus, p from 2 to 12."""
-    worst = 0.0
+    w, ratios = np.logspace(-3, 1, 200), []
     for p in (2.0, 3.0, 4.0, 8.0, 12.0):
-        w = np.logspace(-3, 1, 200)
         slope = w ** (p - 1)
-        worst = max(worst, float(np.max(w**p / p / (slope * (p * slope / theory.modulus(p)) ** (1 / (p - 1))))))
-    return bound(worst, "the gap")
+        ratios.append(w**p / p / (slope * (p * slope / theory.modulus(p)) ** (1 / (p - 1))))
+    return bound(ratios, "the gap")
 
 
 @claim("Lemma (lower gradient bound)", "‖∇_y g‖ ≤ (2^{2L_1R+1} − 1)·L_1/L_0 within R of a point that has y* within R")
@@ -41,11 +39,8 @@ def lower_gradient_bound() -> Found:
     true = (1 + 2 * reach) ** (p - 1) - 1
     printed = (2 ** (2 * L1 * reach + 1) - 1) * L1 / L0
     right = L0 / L1 * (math.exp(2 * L1 * reach) - 1)
-    return Found(
-        judge(true <= printed),
-        true / right,
-        f"R = {reach}: true {true:.3f}, printed {printed:.3f}, corrected {right:.3f}",
-    )
+    text = f"R = {reach}: true {true:.3f}, printed {printed:.3f}, corrected {right:.3f}"
+    return Found(judge(true <= printed), true / right, text)
 
 
 @claim("Lemma (convex guarantee)", "with probability 1 − δ the mean gap is at most 2γ(G²+σ²)log(2/δ) + D²/(2γT) + …")
@@ -62,7 +57,7 @@ def convex_guarantee() -> Found:
         w = w - gamma * (w / root + deviation * rng.normal(size=200))
     sigma, iota = math.sqrt(2 * deviation**2 / (1 - math.exp(-2))), math.log(2 / delta)
     limit = 2 * gamma * (1 + sigma**2) * iota + 1 / (2 * gamma * steps) + 8 * (1 + sigma) * math.sqrt(3 * iota / steps)
-    return bound(float(np.quantile(total / steps, 1 - delta)) / limit, "the 90 % quantile of the mean gap")
+    return bound(np.quantile(total / steps, 1 - delta) / limit, "the 90 % quantile of the mean gap")
 
 
 @claim("Lemma (induction)", "8√3·… ≤ 20·… and the three parts add up to V_k ι/2")
@@ -70,21 +65,17 @@ def induction_constant() -> Found:
     """8√3 = 13.86 ≤ 20 is right, but then the third part is 20/60·(G+σ)/√(G²+σ²), up to .47 and not 1/3, and the sum
     exceeds 1/2; with 8√3 it does not. Largest sum over V_k ι (largest at ι = 1) for σ/G from .001 to 1000, p = 2, 4, 8,
     ten epochs with floored T_k: a floor keeps at least half of a real length ≥ 1, and nearly all of T_1 ≥ 3600."""
-    sums, kept = {20.0: 0.0, 8 * math.sqrt(3): 0.0}, 1.0
-    noise = np.logspace(-3, 3, 601)[:, None]
-    for p in (2.0, 4.0, 8.0):
-        real = 3600 * (1 + noise**2) * 2 ** (2 * (p - 1) / p * np.arange(10))
-        keep = np.floor(real) / real
-        kept = min(kept, float(keep.min()))
-        for constant in sums:
-            parts = 1 / 12 + 1 / 300 / keep + constant / 60 * (1 + noise) / np.sqrt((1 + noise**2) * keep)
-            sums[constant] = max(sums[constant], float(parts.max()))
-    printed, ours = sums.values()
+    p, noise = np.array([2.0, 4.0, 8.0])[:, None, None], np.logspace(-3, 3, 601)[:, None]
+    real = 3600 * (1 + noise**2) * 2 ** (2 * (p - 1) / p * np.arange(10))
+    keep = np.floor(real) / real
+    printed, ours = (
+        float(np.max(1 / 12 + 1 / 300 / keep + constant / 60 * (1 + noise) / np.sqrt((1 + noise**2) * keep)))
+        for constant in (20.0, 8 * math.sqrt(3))
+    )
     lengths = np.linspace(1, 50, 49_001)
     half = float(np.min(np.floor(lengths) / lengths))
-    text = (
-        f"sum {printed:.3f} with 20, {ours:.3f} with 8√3; floors keep {kept:.4f} of T_k, {half:.2f} of any length ≥ 1"
-    )
+    text = f"sum {printed:.3f} with 20, {ours:.3f} with 8√3; floors keep {keep.min():.4f} of T_k, "
+    text += f"{half:.2f} of any length ≥ 1"
     return Found(judge(printed <= 0.5, ours <= 0.5 <= half), printed, text)
 
 
@@ -95,31 +86,29 @@ def induction_constant() -> Found:
 def epoch_count() -> Found:
     """The proof drops the floor in k†. V_{k†+1} over the printed gap for 10,001 values of T/T_1 up to 1e6: at most 2,
     which is 2^{1/p} in the distance. There the log factor enters as ι^{1/p}, since (μ/p)‖w − w*‖^p ≤ gap."""
-    worst = {}
+    worst, budget = {}, np.logspace(0, 6, 10_001)
     for p in (2.0, 4.0, 8.0):
-        tau, budget = 2 * (p - 1) / p, np.logspace(0, 6, 10_001)
+        tau = 2 * (p - 1) / p
         epochs = np.floor(np.log2(budget * (2**tau - 1) + 1) / tau + 1e-12)
         worst[p] = float(np.max(2.0**-epochs * budget ** (1 / tau)))
-    gaps = ", ".join(f"{ratio:.2f}" for ratio in worst.values())
-    distances = ", ".join(f"{ratio ** (1 / p):.2f}" for p, ratio in worst.items())
+    largest, gaps = max(worst.values()), listed(worst.values(), ".2f")
+    distances = listed((ratio ** (1 / p) for p, ratio in worst.items()), ".2f")
     text = f"up to {gaps} times the printed gap at p = 2, 4, 8, {distances} times the distance, with ι^(1/p) for ι"
-    return Found(judge(max(worst.values()) <= 1, max(worst.values()) <= 2), max(worst.values()), text)
-
-
-def _steps_taken(budget: int, p: float) -> int:
-    return int(jax.jit(lambda p: EpochSGD(steps=budget).schedule(p).total)(p))
+    return Found(judge(largest <= 1, largest <= 2), largest, text)
 
 
 @claim("Theorem 2 (budget)", "75, 172, 737, 3059 inner iterations on average at p = 2, 4, 6, 8, with a budget of 100")
 def inner_iterations() -> Found:
     """Those are exactly 4, 4, 5, 6 complete epochs from T_1 = 5; a budget of 100 gives 75, 59, 70, 77."""
-    orders, printed = (2.0, 4.0, 6.0, 8.0), (75, 172, 737, 3059)
-    used = [_steps_taken(100, p) for p in orders]
-    right = [_steps_taken(round(1.01 * budget) + 3, p) for p, budget in zip(orders, printed, strict=True)]
-    verdict = judge(tuple(used) == printed, tuple(right) == printed)
-    return Found(
-        verdict, float(used[-1]), f"a budget of 100 gives {used}; {right} are complete epochs of larger budgets"
-    )
+    orders, printed = (2.0, 4.0, 6.0, 8.0), [75, 172, 737, 3059]
+
+    def taken(budget: int, p: float) -> int:
+        return int(jax.jit(lambda p: EpochSGD(steps=budget).schedule(p).total)(p))
+
+    used = [taken(100, p) for p in orders]
+    right = [taken(round(1.01 * count) + 3, p) for p, count in zip(orders, printed, strict=True)]
+    text = f"a budget of 100 gives {used}; {right} are complete epochs of larger budgets"
+    return Found(judge(used == printed, right == printed), float(used[-1]), text)
 
 
 @claim("Theorem 2 (rate)", "Epoch-SGD: ‖w − w*‖ = Õ(T^{−1/(2(p−1))})")
@@ -164,34 +153,31 @@ def martingale() -> Found:
     bound at δ = .05, .001, .0001. For small δ it tends to √(2/3) = .82."""
     sums = 2 * np.random.default_rng(2).binomial(1000, 0.5, size=2_000_000) - 1000
     shares = [float(np.quantile(sums, 1 - d)) / math.sqrt(3000 * math.log(1 / d)) for d in (0.05, 0.001, 0.0001)]
-    found = bound(max(shares), "the (1 − δ)-quantile")
+    found = bound(shares, "the (1 − δ)-quantile")
     return Found(found.verdict, found.value, f"{found.finding} at δ = .0001, {shares[0]:.2f} at δ = .05")
 
 
-@functools.cache
-def _program(steps: int, noisy: bool) -> Any:
-    """(p, η, variance, keys) ↦ x_t, m_t and y_t after each step of UniBiO on Example 3, for every key."""
+@functools.partial(jax.jit, static_argnames="steps")
+def _states(p: Any, eta: Any, noise: Noise | None, keys: jax.Array, steps: int) -> Any:
+    """x_t, m_t and y_t after each step of UniBiO on Example 3, for every key."""
+    problem, solver = example3(p, noise, noise), UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0))
 
-    def states(p: Any, eta: Any, variance: Any, key: jax.Array) -> Any:
-        noise = Noise(grad_y_g=variance, grad_z_f=variance) if noisy else None
-        problem, solver = example3(p, noise, noise), UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0))
-        state, _ = solver.init(problem, jnp.asarray(1.0), jnp.asarray(1.0), jax.random.fold_in(key, 1 << 20))
-
+    def run(key: jax.Array) -> Any:
         def step(state: Any, t: jax.Array) -> Any:
             state, _ = solver.step(problem, state, jax.random.fold_in(key, t))
             return state, (state.x, state.momentum, state.y)
 
+        state, _ = solver.init(problem, jnp.asarray(1.0), jnp.asarray(1.0), jax.random.fold_in(key, 1 << 20))
         return jax.lax.scan(step, state, jnp.arange(steps))[1]
 
-    return jax.jit(jax.vmap(states, in_axes=(None, None, None, 0)))
+    return jax.vmap(run)(keys)
 
 
 @functools.cache
-def runs(
-    p: float, eta: float, steps: int, variance: float, seeds: int = 20
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def runs(p: float, eta: float, steps: int, variance: float, seeds: int = 20) -> tuple[np.ndarray, ...]:
     """x_t, from x_0 on, and m_t and y_t after each step for several seeds of Example 3."""
-    x, m, y = _program(steps, variance > 0)(p, eta, variance, jax.random.split(jax.random.key(0), seeds))
+    noise = Noise(grad_y_g=variance, grad_z_f=variance) if variance > 0 else None
+    x, m, y = _states(p, eta, noise, jax.random.split(jax.random.key(0), seeds), steps)
     return np.concatenate([np.ones((seeds, 1)), np.asarray(x)], axis=1), np.asarray(m), np.asarray(y)
 
 
@@ -200,13 +186,15 @@ def true_gradient(x: np.ndarray) -> np.ndarray:
     return np.cos(x) * np.cos(np.sin(x))
 
 
+def _sizes(p: float, eta: float) -> np.ndarray:
+    """‖∇Φ(x_t)‖ of UniBiO on Example 3 without noise, t < 500."""
+    return np.abs(true_gradient(runs(p, eta, 500, 0.0, seeds=1)[0][0, :-1]))
+
+
 @claim("Figure 1", "larger p makes UniBiO converge more slowly")
 def figure_1_slowdown() -> Found:
     """Each p was run with its own step size. With η = .03 for all, deterministic, the mean of ‖∇Φ‖ is the same."""
-    means = {}
-    for p in (2.0, 4.0, 6.0):
-        x, _, _ = runs(p, 0.03, 500, 0.0, seeds=1)
-        means[p] = float(np.mean(np.abs(true_gradient(x[0, :-1]))))
+    means = {p: float(np.mean(_sizes(p, 0.03))) for p in (2.0, 4.0, 6.0)}
     spread = max(means.values()) - min(means.values())
     text = ", ".join(f"p = {p:g}: {mean:.4f}" for p, mean in means.items())
     return Found(judge(spread >= 1e-3), spread, f"mean ‖∇Φ‖ with one η: {text}")
@@ -216,19 +204,11 @@ def figure_1_slowdown() -> Found:
 def figure_5_rates() -> Found:
     """True with the paper's step sizes .05, .03, .02 for p = 2, 4, 6, which are what it shows: with η = .03 for all the
     slopes agree. Without noise, T = 500, slopes on log–log axes for t > 10."""
-    orders = (2.0, 4.0, 6.0)
-    own, same = (
-        [
-            running_slope(np.abs(true_gradient(runs(p, eta, 500, 0.0, seeds=1)[0][0, :-1])))
-            for p, eta in zip(orders, etas, strict=True)
-        ]
-        for etas in ((0.05, 0.03, 0.02), (0.03, 0.03, 0.03))
-    )
-    falls = own[0] < own[1] < own[2]
-    agree = max(same) - min(same) < 2e-3
-    text = ", ".join(f"{slope:.3f}" for slope in own)
-    finding = f"slopes {text} with the paper's η; with one η {', '.join(f'{slope:.3f}' for slope in same)}"
-    return Found(judge(falls and not agree, falls), max(same) - min(same), finding)
+    own = [running_slope(_sizes(p, eta)) for p, eta in ((2.0, 0.05), (4.0, 0.03), (6.0, 0.02))]
+    same = [running_slope(_sizes(p, 0.03)) for p in (2.0, 4.0, 6.0)]
+    falls, spread = own[0] < own[1] < own[2], max(same) - min(same)
+    text = f"slopes {listed(own, '.3f')} with the paper's η; with one η {listed(same, '.3f')}"
+    return Found(judge(falls and spread >= 2e-3, falls), spread, text)
 
 
 @functools.cache

@@ -4,7 +4,10 @@ import dataclasses
 import enum
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
 
 
 class Verdict(enum.StrEnum):
@@ -47,6 +50,20 @@ class Row:
     claim: Claim
     outcome: Found
     seconds: float
+
+
+def bound(ratios: Any, what: str, corrected: bool = False) -> Found:
+    """A bound that must not be exceeded: a ratio beyond 1 refutes it, and else the printed bound is confirmed, or the
+    corrected one."""
+    ratio = float(np.max(ratios))
+    held = ratio <= 1 + 1e-9
+    text = f"not violated; {what} reaches" if held else f"violated: {what} is"
+    return Found(judge(held and not corrected, held), ratio, f"{text} {ratio:.3g} of the bound")
+
+
+def listed(values: Iterable[float], form: str) -> str:
+    """Numbers for a sentence, each in a format such as .3f."""
+    return ", ".join(format(value, form) for value in values)
 
 
 CLAIMS: dict[str, Claim] = {}

@@ -3,12 +3,7 @@
 from unibio.paper.theory.assumptions import Finding
 from unibio.paper.theory.audit import Audit, audit
 from unibio.paper.theory.certificate import Certificate, Certified, certificate
-from unibio.paper.theory.constants import (
-    Constants,
-    coupled_example3_constants,
-    example3_constants,
-    example4_constants,
-)
+from unibio.paper.theory.constants import Constants, coupled_example3_constants, example3_constants, example4_constants
 from unibio.paper.theory.moduli import (
     holder_constant,
     modulus,

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import oracle, tree
-from unibio.hypergradients.singular import differentiable_in_z
+from unibio.core import oracle
 from unibio.lower.newton import Newton
-from unibio.paper.theory.sampling import Look, least_stretch, norm, spans_a_decade, trend, worst
+from unibio.paper.theory.sampling import Look, norm, spans_a_decade, trend, worst
 
 POWER = 0.2  # a slope in log–log beyond this is a power law, not rounding
 
@@ -32,10 +31,12 @@ class Finding:
 
 def judged(look: Look, finding: Finding) -> Finding:
     """What cannot be judged is said to be so: values that are no numbers, a shift that cannot be approached."""
-    if finding.verdict == "holds" and not math.isfinite(finding.value):
+    if finding.verdict != "holds":
+        return finding
+    if not math.isfinite(finding.value):
         return dataclasses.replace(finding, verdict="cannot tell", note="NaN or infinite at a point of the region")
     blind = len(look.within) > 0 and not spans_a_decade(look.distances)
-    if finding.verdict == "holds" and blind and finding.assumption in ("g(v)", "g(vi)", "f(ii)", "f(iii)"):
+    if blind and finding.assumption in ("g(v)", "g(vi)", "f(ii)", "f(iii)"):
         note = f"{finding.note}; the neighbourhood of the shift is too small for this precision or region"
         return dataclasses.replace(finding, verdict="cannot tell", note=note)
     return finding
@@ -67,15 +68,15 @@ def convexity(look: Look) -> Finding:
         return Finding("g(i)", "mu", math.nan, "cannot tell", "differences of g drown in rounding, or are no numbers")
     k = worst(ratios, largest=False)
     slope, limit = trend(look, lambda a, b: _ratio_at_shift(look, a, b), largest=False)
-    if ratios[k] > 0 and slope > POWER:
+    if not ratios[k] > 0:
+        return Finding("g(i)", "mu", ratios[k], "violated", "g is not convex in y between two points", *pairs[k])
+    if slope > POWER:
         note = f"p·gap/distance^p vanishes like distance^{slope:.1f} at the shift: p is too small"
         return Finding("g(i)", "mu", limit, "violated", note, *pairs[k])
-    if ratios[k] > 0 and len(look.within) and math.isnan(slope):
+    if len(look.within) and math.isnan(slope):
         note = "near the shift, where a p that is too small shows, differences of g drown in rounding"
         return Finding("g(i)", "mu", ratios[k], "cannot tell", note, *pairs[k])
-    verdict = "holds" if ratios[k] > 0 else "violated"
-    note = "uniformly convex on the pairs seen" if verdict == "holds" else "g is not convex in y between two points"
-    return Finding("g(i)", "mu", ratios[k], verdict, note, *pairs[k])
+    return Finding("g(i)", "mu", ratios[k], "holds", "uniformly convex on the pairs seen", *pairs[k])
 
 
 def _gap_of(look: Look, a: np.ndarray, b1: np.ndarray, b2: np.ndarray) -> tuple[float, float]:
@@ -108,8 +109,8 @@ def lipschitz_in_x(look: Look) -> Finding:
     return Finding("g(iii)", "l_g1", value, "holds", "largest ‖∇²_xy g‖ seen", *at)
 
 
-def _lipschitz(look: Look, fn: Callable[[Any, Any], Any]) -> tuple[float, int]:
-    """The largest ‖fn(u) − fn(u')‖/‖u − u'‖ over neighbouring samples, far and near."""
+def _lipschitz(look: Look, fn: Callable[[Any, Any], Any]) -> tuple[float, tuple[Any, Any]]:
+    """The largest ‖fn(u) − fn(u')‖/‖u − u'‖ over neighbouring samples, far and near, and the point u."""
     values = []
     for i in range(len(look.xs) - 1):
         a, b = look.xs[i], look.ys[i]
@@ -118,46 +119,32 @@ def _lipschitz(look: Look, fn: Callable[[Any, Any], Any]) -> tuple[float, int]:
         change = np.asarray(fn(a, b)) - np.asarray(fn(a2, b2))
         values.append(norm(change) / math.hypot(np.linalg.norm(a2 - a), np.linalg.norm(b2 - b)))
     k = worst(values, largest=True)
-    return values[k], k
-
-
-def _near_lipschitz(look: Look, fn: Callable[[Any, Any], Any]) -> tuple[float, float]:
-    """How the difference quotient of fn in y grows towards the shift: `_trend` of it."""
-
-    def quotient(a: np.ndarray, b: np.ndarray) -> float:
-        other = (look.shift + 0.5 * (b - look.shift)).astype(b.dtype)
-        moved = np.where(np.abs(b - look.shift) <= 1.5 * np.abs(b - look.shift).min(), other, b)
-        change = np.asarray(fn(a, b)) - np.asarray(fn(a, moved))
-        return norm(change) / norm(b - moved)
-
-    return trend(look, quotient, largest=True)
+    return values[k], (look.xs[k], look.ys[k])
 
 
 def cross(look: Look) -> Finding:
     """l_g2, which bounds the slopes of ∇²_xy g and of d∇_y g/dz."""
-    (cross, k), (generalised, j) = _lipschitz(look, look.cross), _lipschitz(look, look.generalised)
-    k = j if not generalised <= cross else k
+    (cross, at), (generalised, there) = _lipschitz(look, look.cross), _lipschitz(look, look.generalised)
+    at = at if generalised <= cross else there
     note = f"of ∇²_xy g ({cross:.3g}) and d∇_y g/dz ({generalised:.3g})"
-    return Finding("g(iv)", "l_g2", float(np.maximum(cross, generalised)), "holds", note, look.xs[k], look.ys[k])
+    return Finding("g(iv)", "l_g2", float(np.maximum(cross, generalised)), "holds", note, *at)
 
 
 def generalised_hessian(look: Look) -> Finding:
     """d∇_y g/dz exists, and its smallest singular value μ_J stays away from 0."""
 
     def least(a: np.ndarray, b: np.ndarray) -> float:
-        return least_stretch(look.generalised(a, b))
+        return norm(look.generalised(a, b), -2)
 
     value, at = look.extreme(least, False)
     slope, limit = trend(look, least, largest=False)
     if slope > POWER:
         note = f"it vanishes like distance^{slope:.1f} from the shift: p is too small here, or g not convex"
         return Finding("g(v)", "mu_J", limit, "violated", note, *at)
-    at_shift = look.to_y(jnp.asarray(look.shift, look.flat_y.dtype))
-    found = np.asarray(tree.ravel(differentiable_in_z(look.problem, look.x, at_shift).grad_g)[0])
     value = float(np.fmin(value, limit))
     if value <= 0:
         return Finding("g(v)", "mu_J", value, "violated", "the generalised Hessian is singular", *at)
-    if not found[look.within].all():
+    if not look.grad_g_has_limit:
         return Finding("g(v)", "mu_J", value, "cannot tell", "its limit at the shift was not seen", *at)
     return Finding("g(v)", "mu_J", value, "holds", "smallest singular value", *at)
 
@@ -180,22 +167,27 @@ def bounded_hessian(look: Look) -> Finding:
 
 def grad_x_f(look: Look) -> Finding:
     """l_f1 of ∇_x f."""
-    value, k = _lipschitz(look, look.grad_x_f)
-    return Finding("f(i)", "l_f1", value, "holds", "of ∇_x f", look.xs[k], look.ys[k])
+    value, at = _lipschitz(look, look.grad_x_f)
+    return Finding("f(i)", "l_f1", value, "holds", "of ∇_x f", *at)
 
 
 def df_dz(look: Look) -> Finding:
     """df/dz exists at the shift, and its slope l_f1 stays bounded there."""
-    value, k = _lipschitz(look, look.df_dz)
-    at_shift = look.to_y(jnp.asarray(look.shift, look.flat_y.dtype))
-    found = np.asarray(tree.ravel(differentiable_in_z(look.problem, look.x, at_shift).f)[0])
-    slope, steepest = _near_lipschitz(look, look.df_dz)
-    verdict, note = "holds", "of df/dz"
-    if not found[look.within].all():
-        verdict, note = "violated", "df/dz has no limit at the shift"
-    elif slope < -POWER and steepest > value:
-        verdict, note = "violated", f"the slope of df/dz grows like distance^{slope:.1f} to the shift"
-    return Finding("f(ii)", "l_f1", value, verdict, note, look.xs[k], look.ys[k])
+
+    def quotient(a: np.ndarray, b: np.ndarray) -> float:
+        offset = b - look.shift
+        nearer = (look.shift + 0.5 * offset).astype(b.dtype)
+        moved = np.where(np.abs(offset) <= 1.5 * np.abs(offset).min(), nearer, b)
+        return norm(np.asarray(look.df_dz(a, b)) - np.asarray(look.df_dz(a, moved))) / norm(b - moved)
+
+    value, at = _lipschitz(look, look.df_dz)
+    slope, steepest = trend(look, quotient, largest=True)
+    if not look.f_has_limit:
+        return Finding("f(ii)", "l_f1", value, "violated", "df/dz has no limit at the shift", *at)
+    if slope < -POWER and steepest > value:
+        note = f"the slope of df/dz grows like distance^{slope:.1f} to the shift"
+        return Finding("f(ii)", "l_f1", value, "violated", note, *at)
+    return Finding("f(ii)", "l_f1", value, "holds", "of df/dz", *at)
 
 
 def df_dz_bounded(look: Look) -> Finding:
@@ -206,13 +198,11 @@ def df_dz_bounded(look: Look) -> Finding:
 def gap(look: Look) -> Finding:
     """Φ(x_0) − the least Φ seen: Δ_φ is at least this."""
     problem = look.problem
-    phi = jax.jit(lambda a: oracle.value_f(problem, a, Newton()(problem, a, look.y)[0], problem.f_batches.whole()))
-    values = [float(phi(look.to_x(jnp.asarray(a, look.flat_x.dtype)))) for a in look.xs[: min(20, len(look.xs))]]
-    start = float(phi(look.x))
+    phi = jax.jit(lambda x: oracle.value_f(problem, x, Newton()(problem, x, look.y)[0], problem.f_batches.whole()))
+    values = [float(phi(look.to_x(jnp.asarray(a)))) for a in look.xs[:20]]
     k = worst(values, largest=False)
-    return Finding(
-        "f(iv)", "Delta_phi", max(0.0, start - values[k]), "cannot tell", "at least; Φ may fall outside", look.xs[k]
-    )
+    least = max(0.0, float(phi(look.x)) - values[k])
+    return Finding("f(iv)", "Delta_phi", least, "cannot tell", "at least; Φ may fall outside", look.xs[k])
 
 
 LOWER = (convexity, smoothness, lipschitz_in_x, cross, generalised_hessian, bounded_hessian)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks, coordinates, linear, oracle, tree
-from unibio.core.batches import Dataset, Full
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.tree import PyTree
 from unibio.paper.theory.assumptions import LOWER, UPPER, Finding, judged
@@ -29,10 +28,10 @@ class Audit:
     findings: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
-        for finding in self.findings:
-            if finding.assumption == name:
-                return finding
-        raise KeyError(f"no assumption {name!r}; there are {', '.join(f.assumption for f in self.findings)}")
+        named = {finding.assumption: finding for finding in self.findings}
+        if name not in named:
+            raise KeyError(f"no assumption {name!r}; there are {', '.join(named)}")
+        return named[name]
 
     @property
     def violated(self) -> list[str]:
@@ -54,13 +53,11 @@ def audit(
     d∇_y g/dz then vanishes (p too small) or grows without bound (p too large, or a Hessian that does not vanish:
     hyper-cleaning). Matrices are built densely: for at most a few hundred unknowns.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be a Problem(f, g, p); got {problem!r}.")
     checks.number("region", region, low=0.0, strict=True)
     checks.whole_number("samples", samples, low=10)
+    problem, x, y = prepare(problem, x, y)
     if problem.p is None:
         raise ValueError("audit checks the assumptions for a stated p: write Problem(…, p=…).")
-    problem, x, y = prepare(problem, x, y)
     check_functions(problem, x, y)
     key = jax.random.key(0) if key is None else key
     look = Look(problem, x, y, float(region), samples, key)
@@ -71,29 +68,28 @@ def _noise(look: Look) -> tuple[Finding, ...]:
     """Deviations of the five oracles at the centre, from 256 draws; a light tail has σ with E exp(‖e‖²/σ²) = e."""
     problem, x, y = look.problem, look.x, look.y
     scale = coordinates.scaling(y, problem.p, problem.shift)
-    eye = jnp.eye(look.flat_y.size, dtype=look.flat_y.dtype)
+
+    def cross(batch: Any) -> jax.Array:
+        return linear.dense(lambda v: oracle.cross_g(problem, x, y, v, batch), y).T
 
     def generalised(batch: Any) -> jax.Array:
         return tree.ravel(scale)[0][:, None] * linear.dense(oracle.hessian_g(problem, x, y, batch), y)
 
-    def cross(batch: Any) -> jax.Array:
-        return jax.vmap(lambda v: tree.ravel(oracle.cross_g(problem, x, y, look.to_y(v), batch))[0])(eye)
-
-    oracles: list[tuple[str, str, Any, bool]] = [
-        ("n(1)", "sigma_f", lambda batch: oracle.grads_f(problem, x, y, batch)[0], True),
-        ("n(2)", "sigma_g1", lambda batch: oracle.grad_g(problem, x, y, batch), False),
-        ("n(3)", "sigma_g2", cross, False),
-        ("n(4)", "sigma_f", lambda batch: tree.mul(scale, oracle.grads_f(problem, x, y, batch)[1]), True),
-        ("n(5)", "sigma_g2", generalised, False),
+    f_batches, g_batches = problem.f_batches, problem.g_batches
+    oracles: list[tuple[str, str, Any, Any]] = [
+        ("n(1)", "sigma_f", f_batches, lambda batch: oracle.grads_f(problem, x, y, batch)[0]),
+        ("n(2)", "sigma_g1", g_batches, lambda batch: oracle.grad_g(problem, x, y, batch)),
+        ("n(3)", "sigma_g2", g_batches, cross),
+        ("n(4)", "sigma_f", f_batches, lambda batch: tree.mul(scale, oracle.grads_f(problem, x, y, batch)[1])),
+        ("n(5)", "sigma_g2", g_batches, generalised),
     ]
     findings = []
-    for number, (name, constant, fn, of_f) in enumerate(oracles):
-        sampler = problem.f_batches if of_f else problem.g_batches
-        if isinstance(sampler, Full) or (isinstance(sampler, Dataset) and sampler.batch_size is None):
+    for number, (name, constant, sampler, fn) in enumerate(oracles):
+        draws = sampler.draw(jax.random.fold_in(look.key, number), 256, x, y)
+        if not jax.tree.leaves(draws):  # nothing is random
             findings.append(Finding(name, constant, 0.0, "holds", "exact oracle"))
             continue
         mean = tree.ravel(fn(sampler.whole()))[0]
-        draws = sampler.draw(jax.random.fold_in(look.key, number), 256, x, y)
         errors = jax.lax.map(
             lambda draw, fn=fn, s=sampler, m=mean: jnp.sum((tree.ravel(fn(s.batch(draw)))[0] - m) ** 2), draws
         )

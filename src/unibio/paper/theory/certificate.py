@@ -107,5 +107,4 @@ class Certified(Rule):
             raise TypeError(f"constants must be theory.Constants(…); got {self.constants!r}.")
 
     def met(self, view: View) -> bool:
-        bound = certificate(view.problem, view.state.x, view.state.y, self.constants).bound
-        return bool(jnp.isfinite(bound) & (bound <= self.epsilon))
+        return bool(certificate(view.problem, view.state.x, view.state.y, self.constants).bound <= self.epsilon)

@@ -74,12 +74,15 @@ class Constants:
     @property
     def L_phi2(self) -> float:
         """The hypergradient formula is L_φ2-Lipschitz in y."""
-        return (
+        bound = (
             self.l_f1
             + self.l_f0 * self.l_g2 / self.mu_J
             + self.l_g1 * self.l_f1 / self.mu_J
-            + self.l_g1 * self.l_f0 * self.l_g2 / self.mu_J**2
+            + self.l_g1 * self.l_f0 * self.l_g2 / self.mu_J / self.mu_J
         )
+        if not math.isfinite(bound):
+            raise ValueError(f"mu_J = {self.mu_J} is so small that L_φ2, which grows like 1/mu_J², fits into no float.")
+        return bound
 
     @property
     def L_phi1(self) -> float:

@@ -24,10 +24,7 @@ def scalar_modulus(p: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(200):  # the left side grows from 0 to 2p − 3 > 1
         t = (low + high) / 2
-        if (p - 2) * t ** (p - 1) + (p - 1) * t ** (p - 2) < 1:
-            low = t
-        else:
-            high = t
+        low, high = (t, high) if (p - 2) * t ** (p - 1) + (p - 1) * t ** (p - 2) < 1 else (low, t)
     return _positive("c_p", math.exp(math.log1p(t ** (p - 1)) - (p - 1) * math.log1p(t)), p)
 
 
@@ -62,9 +59,7 @@ def holder_constant(p: float, mu: float, l_g1: float) -> float:
     checks.number("p", p, low=2.0)
     checks.number("mu", mu, low=0.0, strict=True)
     checks.number("l_g1", l_g1, low=0.0)
-    if l_g1 == 0:
-        return 0.0
-    return math.exp((math.log(p / 2) + math.log(l_g1) - math.log(mu)) / (p - 1))
+    return math.exp((math.log(p / 2) + log(l_g1) - math.log(mu)) / (p - 1))
 
 
 def smoothness(p: float, bound: float = 1.0) -> tuple[float, float]:

@@ -11,30 +11,34 @@ import numpy as np
 from unibio.core import coordinates, linear, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
+from unibio.hypergradients.singular import differentiable_in_z
 
 _DISTANCES = (3e-1, 1e-1, 3e-2, 1e-2, 1e-3)  # from the shift, where powers of |y − a0| show
 
 
 class Look:
-    """Points, and the problem's derivatives there as dense matrices over all data."""
+    """Points, and the problem's derivatives there as dense matrices over all data.
+
+    `within` are the coordinates of y whose shift lies in the region; `f_has_limit` and `grad_g_has_limit` say whether
+    df/dz and d∇_y g/dz have a limit at the shift in all of them.
+    """
 
     def __init__(self, problem: Problem, x: PyTree, y: PyTree, region: float, samples: int, key: jax.Array) -> None:
         self.problem, self.x, self.y, self.key = problem, x, y, key
         self.p = float(problem.p)
-        self.flat_x, self.to_x = tree.ravel(x)
-        self.flat_y, self.to_y = tree.ravel(y)
+        flat_x, self.to_x = tree.ravel(x)
+        flat_y, self.to_y = tree.ravel(y)
         shift = tree.sub(y, coordinates.offset(y, problem.shift))
         self.shift = np.asarray(tree.ravel(shift)[0])
-        dtype = self.flat_y.dtype
+        dtype = flat_y.dtype
         self.eps = float(jnp.finfo(dtype).eps)
-        self.within = np.flatnonzero(np.abs(self.shift - np.asarray(self.flat_y)) <= region)
+        self.within = np.flatnonzero(np.abs(self.shift - np.asarray(flat_y)) <= region)
         least = 2 * float(np.max(np.asarray(coordinates.floor(problem.p, dtype))))  # nearer, H is no normal number
         self.distances = [d for d in _DISTANCES if least <= d <= region]
-        rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1)))
-        self.rng = rng
+        self.rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**31 - 1)))
         self.xs, self.ys = (
-            (np.asarray(centre) + region * rng.uniform(-1, 1, size=(samples, centre.size))).astype(dtype)
-            for centre in (self.flat_x, self.flat_y)
+            (np.asarray(centre) + region * self.rng.uniform(-1, 1, size=(samples, centre.size))).astype(dtype)
+            for centre in (flat_x, flat_y)
         )
         offset = self.ys - self.shift
         near = np.abs(offset) < least
@@ -50,17 +54,17 @@ class Look:
         def scale(y: PyTree) -> PyTree:
             return coordinates.scaling(y, problem.p, problem.shift)
 
+        in_z = differentiable_in_z(problem, x, self.to_y(jnp.asarray(self.shift, dtype)))
+        self.f_has_limit, self.grad_g_has_limit = (
+            bool(np.asarray(ravel(entries))[self.within].all()) for entries in (in_z.f, in_z.grad_g)
+        )
         self.g = at(lambda x, y: oracle.value_g(problem, x, y, g))
         self.grad_g = at(lambda x, y: ravel(oracle.grad_g(problem, x, y, g)))
         self.grad_x_f = at(lambda x, y: ravel(oracle.grads_f(problem, x, y, f)[0]))
         self.df_dz = at(lambda x, y: ravel(tree.mul(scale(y), oracle.grads_f(problem, x, y, f)[1])))
         self.hessian = at(lambda x, y: linear.dense(oracle.hessian_g(problem, x, y, g), y))
         self.scaling = at(lambda x, y: ravel(scale(y)))
-        self.cross = at(
-            lambda x, y: jax.vmap(lambda v: ravel(oracle.cross_g(problem, x, y, self.to_y(v), g)))(
-                jnp.eye(self.flat_y.size, dtype=self.flat_y.dtype)
-            )
-        )
+        self.cross = at(lambda x, y: linear.dense(lambda v: oracle.cross_g(problem, x, y, v, g), y).T)
 
     def generalised(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """D H."""
@@ -103,7 +107,7 @@ def trend(look: Look, quantity: Callable[[np.ndarray, np.ndarray], float], large
     for distance in look.distances:
         look.rng.bit_generator.state = state  # the same points, only nearer
         values = [quantity(a, b) for a, b in look.near_shift(distance)]
-        found.append(max(values) if largest else min(values))
+        found.append(float(np.max(values) if largest else np.min(values)))  # NaN if one is
     seen = np.flatnonzero(np.isfinite(found))[-3:]
     distances, positive = np.asarray(look.distances)[seen], np.maximum(np.asarray(found)[seen], 1e-300)
     if not spans_a_decade(distances):
@@ -116,12 +120,7 @@ def spans_a_decade(distances: Any) -> bool:
     return len(distances) > 1 and max(distances) > 9.9 * min(distances)
 
 
-def norm(matrix: Any) -> float:
-    """The spectral norm of a matrix, the Euclidean of a vector; NaN if an entry is none."""
-    matrix = np.asarray(matrix)
-    return float(np.linalg.norm(matrix, 2 if matrix.ndim == 2 else None)) if np.isfinite(matrix).all() else math.nan
-
-
-def least_stretch(matrix: np.ndarray) -> float:
-    """The smallest singular value; NaN if an entry is none."""
-    return float(np.linalg.svd(matrix, compute_uv=False)[-1]) if np.isfinite(matrix).all() else math.nan
+def norm(matrix: Any, order: int = 2) -> float:
+    """The spectral norm of a matrix, the Euclidean of a vector, with order −2 the smallest singular value; NaN if an
+    entry is none."""
+    return float(np.linalg.norm(matrix, order)) if np.isfinite(matrix).all() else math.nan

@@ -61,32 +61,23 @@ class Schedule:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(symbol, meaning, value) for every quantity."""
+        c, iota = self.constants, f"{math.exp(self.log_iota):.4g}, {self.epochs:.0f}"
         plain = [
             ("ε, δ", "accuracy, failure probability", f"{self.epsilon:g}, {self.delta:g}"),
-            (
-                "L_φ1, L_φ2",
-                "Hölder and Lipschitz constants of ∇Φ",
-                f"{self.constants.L_phi1:.4g}, {self.constants.L_phi2:.4g}",
-            ),
+            ("L_φ1, L_φ2", "Hölder and Lipschitz constants of ∇Φ", f"{c.L_phi1:.4g}, {c.L_phi2:.4g}"),
             ("σ_1", "deviation of the hypergradient estimate", power_of_ten(self.log_sigma_1)),
             ("Q", "terms of the Neumann series", str(self.terms)),
             ("1 − β", "1 − momentum", power_of_ten(self.log_one_minus_beta)),
             ("η", "upper step", power_of_ten(self.log_eta)),
             ("I", "steps between refreshes", power_of_ten(self.log_period)),
             ("T", "upper steps", power_of_ten(self.log_T)),
-            (
-                "ι, k†",
-                "log(2/δ̃) and epochs of a refresh, at their fixed point",
-                f"{math.exp(self.log_iota):.4g}, {self.epochs:.0f}",
-            ),
+            ("ι, k†", "log(2/δ̃) and epochs of a refresh, at their fixed point", iota),
         ]
         for name, plan in (("warm start", self.warm_start), ("refresh", self.refresh)):
-            plain += [
-                ("G, R", f"{name}: gradient bound, ball",
-                 f"{power_of_ten(plan.log_G)}, {power_of_ten(plan.log_largest)}"),
-                ("α, K_1, K", f"{name}: step, first epoch, steps",
-                 ", ".join(power_of_ten(v) for v in (plan.log_step, plan.log_first, plan.log_steps))),
-            ]  # fmt: skip
+            ball = f"{power_of_ten(plan.log_G)}, {power_of_ten(plan.log_largest)}"
+            steps = ", ".join(power_of_ten(v) for v in (plan.log_step, plan.log_first, plan.log_steps))
+            plain.append(("G, R", f"{name}: gradient bound, ball", ball))
+            plain.append(("α, K_1, K", f"{name}: step, first epoch, steps", steps))
         return [*plain, ("total", "oracle calls", power_of_ten(self.log_total))]
 
     def as_solver(self, solver: Any, max_total_calls: float = 1e9) -> tuple[Any, int]:
@@ -146,27 +137,23 @@ def schedule(
     log_sigma_1 = c.log_sigma_1(terms)
     log_momentum = min(0.0, math.log(_c1) + 2 * math.log(epsilon) - 2 * log_sigma_1)
     log_period = -log_momentum
-    log_eta = (_paper_eta if analysis == "paper" else _sharp_eta)(c, epsilon, log_momentum)
+    log_eta = _log_eta(c, epsilon, analysis, log_momentum)
     log_T = max(
         0.0,
         math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon),
         math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),  # until the first estimate is forgotten
     )
     radius = _lower_target(c, epsilon)
-    log_iota, epochs = (math.log(iota), 1.0) if iota is not None else (math.log(math.log(2 / delta) + 1), 1.0)
+    log_iota = math.log(math.log(2 / delta) + 1 if iota is None else iota)
     for _ in range(60):  # ι and k† grow like logarithms of each other: this settles in a few rounds
         warm = _lower_plan(c, distance, radius / 2, log_iota)
         refresh = _lower_plan(c, radius, radius / 2, log_iota)
-        tau = 2 * (p - 1) / p
-        epochs = max(
-            1.0, math.floor(max(plan.log_steps - plan.log_first for plan in (warm, refresh)) / (tau * math.log(2)) + 1)
-        )
+        growth = max(plan.log_steps - plan.log_first for plan in (warm, refresh))
+        epochs = max(1.0, math.floor(growth / (2 * (p - 1) / p * math.log(2)) + 1))
         if iota is None:
             log_iota = math.log(math.log(2 / delta) + log_T + math.log(epochs))
-    log_calls_per_step = math.log(terms + 1)
-    log_total = log_sum(
-        log_T + log_calls_per_step, warm.log_steps, log_sum(log_T - log_period, 0.0) + refresh.log_steps
-    )
+    log_refreshes = log_sum(log_T - log_period, 0.0)
+    log_total = log_sum(log_T + math.log(terms + 1), warm.log_steps, log_refreshes + refresh.log_steps)
     return Schedule(
         c, epsilon, delta, analysis, log_eta, log_momentum, log_period, terms, log_sigma_1, log_T, log_iota, epochs,
         warm, refresh, log_total,
@@ -185,52 +172,36 @@ def _lower_target(c: Constants, epsilon: float) -> float:
     return min(epsilon / (4 * c.L_phi2), math.inf if c.L1 == 0 else 1 / c.L1)
 
 
-def _c2(p: float) -> float:
-    """log of the theorem's c_2."""
-    return math.log(0.1 / 5.5) if p == 2 else (p - 1) * math.log(0.1 / 3.5)
-
-
-def _paper_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
-    p, e = c.p, math.log(epsilon)
-    inner = min(log_momentum - log(c.L_phi1), math.log(p / (p - 1)) - log(c.L_phi1),
-                log_momentum - log(c.l_p * c.L_phi2))  # fmt: skip
-    choices = [(p - 1) * (e + inner), log_momentum + e - math.log(c.L_phi2), e - math.log(c.L_phi2)]
-    drift = (p - 1) * (log_momentum - log(c.l_p) + math.log(_lower_target(c, epsilon) / 2))
-    return min(_c2(p) + min(choices), drift)
-
-
-def _sharp_eta(c: Constants, epsilon: float, log_momentum: float) -> float:
-    p, e = c.p, math.log(epsilon)
-    choices = [
-        log_momentum + (p - 1) * (e - log(c.L_phi1)),
-        (p - 1) * (e + math.log(p / (p - 1)) - log(c.L_phi1)),
-        log_momentum + e - math.log(c.L_phi2),
-    ]
-    drift = log_momentum + (p - 1) * (math.log(_lower_target(c, epsilon) / 2) - log(c.l_p))
-    return min(_c2(p) + min(choices), drift)
+def _log_eta(c: Constants, epsilon: float, analysis: str, log_momentum: float) -> float:
+    """log η: the least of what the lag and the curvature allow, and of what the drift of y* over a period allows. The
+    theorem's other bounds on η follow from these, because 1 − β ≤ 1 and L_φ1 = l_p·L_φ2."""
+    p, log_epsilon = c.p, math.log(epsilon)
+    log_c2 = math.log(0.1 / 5.5) if p == 2 else (p - 1) * math.log(0.1 / 3.5)
+    log_target = math.log(_lower_target(c, epsilon) / 2)
+    if analysis == "paper":
+        holder = (p - 1) * (log_epsilon + (log_momentum - log(c.L_phi1)))
+        drift = (p - 1) * (log_momentum - log(c.l_p) + log_target)
+    else:
+        holder = log_momentum + (p - 1) * (log_epsilon - log(c.L_phi1))
+        drift = log_momentum + (p - 1) * (log_target - log(c.l_p))
+    lipschitz = log_momentum + log_epsilon - math.log(c.L_phi2)
+    return min(log_c2 + min(holder, lipschitz), drift)
 
 
 def _lower_plan(c: Constants, radius: float, target: float, log_iota: float) -> LowerPlan:
     """Epoch-SGD from within `radius` of y* to within `target`."""
     p = c.p
     log_G = gradient_bound(c, radius)
-    log_noise = -math.inf if c.sigma_g1 == 0 else 2 * math.log(c.sigma_g1)
-    log_both = log_sum(2 * log_G, log_noise)
+    log_both = log_sum(2 * log_G, 2 * log(c.sigma_g1))
     reach = (math.log(p / c.mu) + log_G) / (p - 1)
+    log_step = log_G + reach - math.log(24) - log_both
     log_first = math.log(3600) + log_both - 2 * log_G
     # The floor in k† costs a factor 2 in the gap, 2^{1/p} in the distance, and ι enters as ι^{1/p}.
     log_steps = (
         math.log(3600) + log_both + 2 * math.log(p / c.mu) + 2 * (p - 1) / p * (math.log(2) + log_iota)
         - 2 * (p - 1) * math.log(target)
     )  # fmt: skip
-    return LowerPlan(
-        log_G,
-        log_G + reach - math.log(24) - log_both,
-        log_first,
-        max(log_steps, log_first),
-        reach + log_iota / p,
-        math.log(radius),
-    )
+    return LowerPlan(log_G, log_step, log_first, max(log_steps, log_first), reach + log_iota / p, math.log(radius))
 
 
 def gradient_bound(c: Constants, radius: float) -> float:
