@@ -164,6 +164,7 @@ def test_every_site_of_a_solver_goes_through_the_data(name, monkeypatch):
 
     def spy(self, key, count, x, y, site):
         out = draw(self, key, count, x, y, site)
+        assert out is not None
         kind, numbers = (site, count, self.batch_size), np.ravel(out).tolist()
         if self.turn is not None and numbers not in seen[kind]:  # at two points the same samples
             seen[kind].append(numbers)
