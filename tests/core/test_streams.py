@@ -160,12 +160,13 @@ def test_every_site_of_a_solver_goes_through_the_data(name, monkeypatch):
     problem, x, y = regression(samples=16, stream=True)
     solver, slots = SETTINGS[name], []
     seen: dict[Any, list[Any]] = collections.defaultdict(list)
-    streamed, draw_slot = Dataset._streamed, Dataset.draw_slot
+    draw, draw_slot = Dataset.draw, Dataset.draw_slot
 
-    def spy(self, turn, *kind):
-        out = streamed(self, turn, *kind)
-        numbers = np.ravel(out).tolist()
-        if numbers not in seen[kind]:  # at two points the same samples
+    def spy(self, key, count, x, y, site):
+        out = draw(self, key, count, x, y, site)
+        assert out is not None
+        kind, numbers = (site, count, self.batch_size), np.ravel(out).tolist()
+        if self.turn is not None and numbers not in seen[kind]:  # at two points the same samples
             seen[kind].append(numbers)
         return out
 
@@ -173,7 +174,7 @@ def test_every_site_of_a_solver_goes_through_the_data(name, monkeypatch):
         slots.append(draw_slot(self, *args))
         return slots[-1]
 
-    monkeypatch.setattr(Dataset, "_streamed", spy)
+    monkeypatch.setattr(Dataset, "draw", spy)
     monkeypatch.setattr(Dataset, "draw_slot", spy_slot)
     with jax.disable_jit():
         state, _ = solver.init(problem, x, y, KEY)

@@ -122,15 +122,12 @@ def compare(
         raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
     if isinstance(steps, Mapping) and set(steps) != set(solvers):
         raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
+    steps_of = steps if isinstance(steps, Mapping) else dict.fromkeys(solvers, steps)
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
     for name, solver in solvers.items():
-        length = {
-            "steps": steps[name] if isinstance(steps, Mapping) else steps,
-            "max_calls": max_calls,
-            "measurements": measurements,
-        }
+        length = {"steps": steps_of[name], "max_calls": max_calls, "measurements": measurements}
         found, compiling[name] = kept_ensemble(
             folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
         )

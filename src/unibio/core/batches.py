@@ -152,16 +152,14 @@ class Dataset(eqx.Module):
         if self.replace:
             return jax.random.randint(key, (count, self.batch_size), 0, self.n, jnp.int32)
         if self.turn is not None and site is not None:
-            return self._streamed(self.turn, site, count, self.batch_size)
+            keys, place = positions(self.turn, site, count, self.slots)
+            within = jnp.arange(self.batch_size, dtype=jnp.uint32)
+            numbers = place[:, None] * jnp.uint32(self.batch_size) + within[None, :]
+            return jax.vmap(lambda key, numbers: shuffled(key, numbers, self.n))(keys, numbers)
         epochs = -(-count // self.slots)
         orders = jax.vmap(lambda k: jax.random.permutation(k, self.n))(jax.random.split(key, epochs))
         batches = orders[:, : self.slots * self.batch_size].reshape(-1, self.batch_size)
         return batches[:count].astype(jnp.int32)
-
-    def _streamed(self, turn: Turn, site: Site, count: int, size: int) -> jax.Array:
-        keys, place = positions(turn, site, count, self.slots)
-        numbers = place[:, None] * jnp.uint32(size) + jnp.arange(size, dtype=jnp.uint32)[None, :]
-        return jax.vmap(lambda key, numbers: shuffled(key, numbers, self.n))(keys, numbers)
 
     def at(self, turn: Turn | None) -> "Dataset":
         """The data as a run sees them that stands at `turn`; the same if they are no stream."""

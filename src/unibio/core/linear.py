@@ -99,24 +99,15 @@ def conjugate_gradients(
         rho = tree.dot(r, r)
         weighted = jax.tree.map(lambda w, r: jnp.clip(w * r, -most, most), w, r)
         beta = jnp.where(ended, jnp.zeros_like(rho), rho / now.rho)
-        return _Iteration(
-            u,
-            r,
-            tree.axpy(beta, now.p, r),
-            rho,
-            jnp.sqrt(jnp.maximum(rho / first, tree.dot(weighted, weighted))),
-            now.steps + 1,
-            kind,
-            steepest,
-            None if now.spectrum is None else now.spectrum.seen(alpha, beta),
-        )
+        p = tree.axpy(beta, now.p, r)
+        residual = jnp.sqrt(jnp.maximum(rho / first, tree.dot(weighted, weighted)))
+        spectrum = None if now.spectrum is None else now.spectrum.seen(alpha, beta)
+        return _Iteration(u, r, p, rho, residual, now.steps + 1, kind, steepest, spectrum)
 
-    none = jnp.int32(0)
+    none, kind, steepest = jnp.int32(0), jnp.int32(POSITIVE), jnp.zeros_like(first)
     residual = jnp.where(first == 0, jnp.zeros_like(first), first / first)  # NaN stays NaN
     spectrum = _unseen(tree.dtype(b)) if estimate_condition else None
-    start = _Iteration(
-        tree.zeros_like(c), c, c, first, residual, none, jnp.int32(POSITIVE), jnp.zeros_like(first), spectrum
-    )
+    start = _Iteration(tree.zeros_like(c), c, c, first, residual, none, kind, steepest, spectrum)
     end = jax.lax.while_loop(unfinished, step, start)
     value = jax.tree.map(lambda s, u: sigma * (s * u), root, end.u)
     condition = jnp.full_like(first, jnp.nan) if end.spectrum is None else end.spectrum.condition()
@@ -234,17 +225,11 @@ def uneven(like: PyTree, start: float) -> PyTree:
     return unravel(1 + (0.618034 * jnp.arange(flat.size, dtype=flat.dtype) + start) % 1)
 
 
-class RoughDiagonal(NamedTuple):
-    """What one block of products tells about H: its diagonal; the largest |(Hz)_i| over the probes z, which is 0 only
-    if row i of H is; and whether an entry of the diagonal is negative beyond doubt."""
-
-    diagonal: PyTree
-    rows: PyTree
-    negative: jax.Array
-
-
-def rough_diagonal(operator: Operator, like: PyTree, count: int) -> RoughDiagonal:
+def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree, PyTree, jax.Array]:
     """diag(H) > 0 from one block of `count` products: Bekas' estimator, the mean of z∘Hz over the probes z.
+
+    Beside it the block tells the largest |(Hz)_i| over the probes z, which is 0 only if row i of H is; and whether an
+    entry of the diagonal is negative beyond doubt.
 
     It is exact for at most `count` unknowns, up to the rounding of its row. Else small rows are spoilt by large
     columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be told only if
@@ -262,37 +247,33 @@ def rough_diagonal(operator: Operator, like: PyTree, count: int) -> RoughDiagona
     share = jax.tree.map(lambda d, r: jnp.maximum(d, noise * r), mean, row_norm)
     diagonal = jax.tree.map(lambda s, u: jnp.maximum(s * u, limits.tiny), share, unit)
     negative = jax.tree.map(lambda d, r: (d < -noise * r) & (tree.size(like) <= count), mean, row_norm)
-    return RoughDiagonal(diagonal, unit, tree.any_true(negative))
+    return diagonal, unit, tree.any_true(negative)
 
 
-class EstimatedDiagonal(NamedTuple):
-    """diag(H), the sizes of the rows as in `RoughDiagonal` (of the rough operator), and whether a second block was
-    needed."""
-
-    diagonal: PyTree
-    rows: PyTree
-    refined: jax.Array
-
-
-def estimate_diagonal(operator: Operator, like: PyTree, count: int, rough: Operator) -> EstimatedDiagonal:
+def estimate_diagonal(
+    operator: Operator, like: PyTree, count: int, rough: Operator
+) -> tuple[PyTree, PyTree, jax.Array]:
     """diag(H) > 0 from one block of `count` products with `rough` ≈ H, and one with H where that is needed.
+
+    Beside it come the sizes of the rows of the rough operator, as `rough_diagonal` tells them, and whether the second
+    block was needed.
 
     The second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly constant. If the first is
     already nearly constant its noise would do more harm than good, and a constant is returned.
     """
     first, rows, _ = rough_diagonal(rough, like, count)
     if tree.size(like) <= count and rough is operator:
-        return EstimatedDiagonal(first, rows, jnp.asarray(False))
+        return first, rows, jnp.asarray(False)
     logarithms = jnp.log(tree.ravel(first)[0])
     uneven = jnp.std(logarithms) > 0.5
     even = jax.tree.map(lambda d: jnp.full_like(d, jnp.exp(jnp.mean(logarithms))), first)
     s = jax.tree.map(jax.lax.rsqrt, first)
 
     def second() -> PyTree:
-        scaled = rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)
-        return tree.mul(first, scaled.diagonal)
+        scaled, _, _ = rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)
+        return tree.mul(first, scaled)
 
-    return EstimatedDiagonal(tree.lazily(uneven, second, even), rows, uneven)
+    return tree.lazily(uneven, second, even), rows, uneven
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

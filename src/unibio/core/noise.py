@@ -1,5 +1,6 @@
 """The paper's five noisy oracles as a sampler: exact f and g, Gaussian noise on their derivatives."""
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -84,8 +85,5 @@ def _matrix_noise(key: jax.Array, variance: float | None, shape: tuple[int, ...]
     """Gaussian entries whose squares add up to `variance` in the mean, for each of shape[0] draws."""
     if variance is None:
         return None
-    entries = 1
-    for length in shape[1:]:
-        entries *= length
-    deviation = jnp.sqrt(jnp.asarray(variance, dtype) / entries)
+    deviation = jnp.sqrt(jnp.asarray(variance, dtype) / math.prod(shape[1:]))
     return deviation * jax.random.normal(key, shape, dtype)

@@ -75,11 +75,7 @@ def grad_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
 
 def grad_x_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
     """∇_x g, for first-order methods; it counts as a call of grad_g, and the paper's noise leaves it exact."""
-
-    def gradient(chunk: Any, weight: float) -> PyTree:
-        return jax.grad(lambda x: weight * problem.g(x, y, chunk))(x)
-
-    return _total(gradient, batch)
+    return _total(lambda chunk, weight: jax.grad(lambda x: weight * problem.g(x, y, chunk))(x), batch)
 
 
 def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:

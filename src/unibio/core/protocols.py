@@ -10,6 +10,9 @@ from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 
+Gradient = Callable[[PyTree, Any], PyTree]  # of a lower solver: at a point, on one realisation of the samples
+Draw = Callable[[int], Any]  # so many realisations, stacked
+
 _MOST = 2**31 - 1
 
 
@@ -116,9 +119,7 @@ class LowerSolver(Protocol):
     order of uniform convexity, or None. Returns y and how many gradients it took.
     """
 
-    def __call__(
-        self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
-    ) -> tuple[PyTree, jax.Array]: ...
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]: ...
 
 
 class Hypergradient(Protocol):

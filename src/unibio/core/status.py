@@ -1,18 +1,11 @@
 """How a computation ended, in one word: the same words for hypergradients, lower solutions and whole runs."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-
-class Meaning(NamedTuple):
-    """What a status word says: what happened, and what to do about it (nothing if empty)."""
-
-    happened: str
-    remedy: str
 
 
 class Status(eqx.Module):
@@ -86,56 +79,60 @@ class Status(eqx.Module):
         return str(words)
 
 
+# What a status word says: what happened, and what to do about it (nothing if empty).
 MEANINGS = {
-    "ok": Meaning("right within what is promised", ""),
-    "budget": Meaning(
+    "ok": ("right within what is promised", ""),
+    "budget": (
         "a budget or a stop rule ended it before the goal was reached",
         "allow more steps, calls or seconds, or ask for less accuracy",
     ),
-    "stagnated": Meaning(
+    "stagnated": (
         "no further progress is possible, short of the goal",
         "use float64 or other units for g or y if this precision is too low; check that g is smooth",
     ),
-    "not_finite": Meaning(
-        "NaN or infinity appeared", "check that x, y and the data are finite and within the range of their dtype"
+    "not_finite": (
+        "NaN or infinity appeared",
+        "check that x, y and the data are finite and within the range of their dtype",
     ),
-    "diverged": Meaning(
+    "diverged": (
         "numbers grew without bound",
         "lower the step sizes of a run. For Neumann: if scale was given, raise it or leave it out; if it was left "
         "out, raise power_steps",
     ),
-    "not_convex": Meaning(
+    "not_convex": (
         "g has negative curvature in y at this point, so y is no minimiser",
         "solve the lower level further, or check that g is convex in y",
     ),
-    "no_minimiser": Meaning(
-        "g has no minimiser in y at this x: it keeps falling, ever more slowly, as y grows", "add a penalty on y to g"
+    "no_minimiser": (
+        "g has no minimiser in y at this x: it keeps falling, ever more slowly, as y grows",
+        "add a penalty on y to g",
     ),
-    "unbounded": Meaning("g falls without bound in y at this x", "check its sign, or add a penalty on y to g"),
-    "no_limit": Meaning(
+    "unbounded": ("g falls without bound in y at this x", "check its sign, or add a penalty on y to g"),
+    "no_limit": (
         "the lower Hessian is singular at this y and the hypergradient has no limit there, because nearby points give "
         "other values",
         "check with unibio.differentiable_in_z whether f and ∇_y g are differentiable in z = spow(y − shift, p−1)",
     ),
-    "ill_conditioned": Meaning(
+    "ill_conditioned": (
         "g is flat or nearly so along some direction of y: its minimiser is not unique, or rounding spoils what "
         "depends on it (see info.error)",
         "use float64, or add a penalty on y to g",
     ),
-    "lower_not_solved": Meaning(
+    "lower_not_solved": (
         "y is too far from the minimiser of g(x, ·) for the promised accuracy (see info.error)",
         "solve the lower level further, e.g. with unibio.lower_solution",
     ),
-    "truncated": Meaning(
-        "too few terms or steps for the promised accuracy (see info.error)", "raise terms or steps, or use CG or Exact"
+    "truncated": (
+        "too few terms or steps for the promised accuracy (see info.error)",
+        "raise terms or steps, or use CG or Exact",
     ),
-    "stationary": Meaning(
+    "stationary": (
         "the hypergradient is 0 up to rounding: x is stationary, or f does not depend on x, nor through y (because "
         "∇_y g does not depend on x, or ∇_y f = 0 at this y)",
         "",
     ),
-    "finished": Meaning("all steps of the run were taken, which says nothing about accuracy", ""),
-    "interrupted": Meaning("a signal ended the run", "run the same call again: it continues from the last checkpoint"),
+    "finished": ("all steps of the run were taken, which says nothing about accuracy", ""),
+    "interrupted": ("a signal ended the run", "run the same call again: it continues from the last checkpoint"),
 }
 
 for _code, _word in enumerate(MEANINGS):

@@ -14,10 +14,13 @@ PyTree = Any
 
 add = optax.tree.add
 sub = optax.tree.sub
+mul = optax.tree.mul
+divide = optax.tree.div
 scale = optax.tree.scale
 size = optax.tree.size
 where = optax.tree.where
 zeros_like = optax.tree.zeros_like
+ravel = ravel_pytree
 
 
 def dot(a: PyTree, b: PyTree) -> jax.Array:
@@ -74,16 +77,6 @@ def direction(a: PyTree) -> tuple[PyTree, jax.Array]:
     return jax.tree.map(lambda leaf: leaf / unit * inverse, a), unit * length
 
 
-def divide(a: PyTree, b: PyTree) -> PyTree:
-    """a / b, entry by entry."""
-    return jax.tree.map(jnp.divide, a, b)
-
-
-def mul(a: PyTree, b: PyTree) -> PyTree:
-    """a ∘ b, entry by entry."""
-    return jax.tree.map(jnp.multiply, a, b)
-
-
 def axpy(s: Any, a: PyTree, b: PyTree) -> PyTree:
     """s·a + b."""
     return jax.tree.map(lambda u, v: s * u + v, a, b)
@@ -113,11 +106,6 @@ def count_true(tree: PyTree) -> jax.Array:
     """Number of true entries, int32."""
     counts = jax.tree.map(lambda leaf: jnp.sum(leaf, dtype=jnp.int32), tree)
     return jax.tree.reduce(jnp.add, counts)
-
-
-def ravel(tree: PyTree) -> tuple[jax.Array, Callable[[jax.Array], PyTree]]:
-    """The tree as one vector, and the way back."""
-    return ravel_pytree(tree)
 
 
 def dtype(tree: PyTree) -> jnp.dtype:

@@ -99,7 +99,7 @@ def shard(
     functions = tuple(_placed(fn, mesh, by_samples) for fn in (problem.f, problem.g))
     samplers = tuple(_sampler(sampler, mesh) for sampler in (problem.f_batches, problem.g_batches))
     problem = eqx.tree_at(lambda p: (p.f, p.g, p.f_batches, p.g_batches), problem, (*functions, *samplers))
-    return problem, _placed(x, mesh, by_samples), _placed(y, mesh, rule or _everywhere)
+    return problem, _placed(x, mesh, by_samples), _placed(y, mesh, rule or (lambda path, shape: PartitionSpec()))
 
 
 def rows_of_this_process(samples: int, mesh: Mesh) -> slice:
@@ -131,10 +131,6 @@ def from_local(local: PyTree, samples: int, mesh: Mesh) -> PyTree:
         return jax.make_array_from_process_local_data(sharding, array, (samples, *array.shape[1:]))
 
     return jax.tree.map(whole, local)
-
-
-def _everywhere(path: str, shape: tuple[int, ...]) -> PartitionSpec:
-    return PartitionSpec()
 
 
 def _number(name: str, given: int | None) -> int | None:

@@ -18,10 +18,8 @@ _DIGEST = 32
 def encode(facts: Facts, groups: dict[str, Any]) -> bytes:
     """JSON with the shape of every array, then their bytes. A group is a list of arrays, or a table: arrays by name."""
     arrays = {name: _each(group, plain) for name, group in groups.items()}
-    body = [
-        json.dumps(facts | {"arrays": {name: _each(group, _shape) for name, group in arrays.items()}}).encode(),
-        b"\n",
-    ]
+    shapes = {name: _each(group, lambda array: (str(array.dtype), array.shape)) for name, group in arrays.items()}
+    body = [json.dumps(facts | {"arrays": shapes}).encode(), b"\n"]
     for group in arrays.values():
         _each(group, lambda array: body.append(array.tobytes()))
     content = b"".join(body)
@@ -50,10 +48,6 @@ def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
 def _each(group: Any, fn: Callable[[Any], Any]) -> Any:
     """fn of every array of a group, in order."""
     return {name: fn(one) for name, one in group.items()} if isinstance(group, dict) else [fn(one) for one in group]
-
-
-def _shape(array: np.ndarray) -> tuple[str, tuple[int, ...]]:
-    return str(array.dtype), array.shape
 
 
 def plain(leaf: Any) -> np.ndarray:

@@ -13,18 +13,12 @@ def set_up_jax() -> None:
     config.update("jax_enable_x64", True)
     if config.jax_compilation_cache_dir:  # the user has chosen one
         return
-    folder = _cache_folder()
-    if folder is not None:
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unibio"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        return
+    if os.access(folder, os.W_OK | os.X_OK):
         config.update("jax_compilation_cache_dir", str(folder / "jax"))
         config.update("jax_persistent_cache_min_compile_time_secs", 0)
         config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def _cache_folder() -> Path | None:
-    """The user's cache folder for this package, made if need be; None where it cannot be written."""
-    try:
-        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unibio"
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        return None
-    return path if os.access(path, os.W_OK | os.X_OK) else None

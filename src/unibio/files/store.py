@@ -4,6 +4,7 @@ Tables of different work lie side by side in one folder, and one that is there i
 there: work continues after a stop, and can be shared out.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from unibio.files.atomic import write_bytes
 Table = dict[str, np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
 class Store:
     """Tables by what they depend on; without a folder nothing is kept.
 
@@ -28,22 +30,16 @@ class Store:
         writes: whether this process writes.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None,
-        agreed: Callable[[bytes], bytes] = lambda content: content,
-        writes: bool = True,
-    ) -> None:
-        self.folder = None if folder is None else Path(folder)
-        self.agreed = agreed
-        self.writes = writes
+    folder: str | os.PathLike[str] | None
+    agreed: Callable[[bytes], bytes] = lambda content: content
+    writes: bool = True
 
     def table(self, depends_on: Callable[[], Facts], make: Callable[[], Table]) -> Table:
         """The table kept for these facts, or `make()`, which is then kept. One that is damaged is made anew."""
         if self.folder is None:
             return make()
         facts = json.dumps(depends_on(), sort_keys=True, default=int).encode()
-        path = self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}.table"
+        path = Path(self.folder) / f"{hashlib.sha256(facts).hexdigest()[:32]}.table"
         content = self.agreed(path.read_bytes() if path.exists() else b"")
         try:
             if content:

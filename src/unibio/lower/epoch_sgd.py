@@ -1,6 +1,5 @@
 """Epoch-SGD with shrinking balls, Algorithm 1 of the paper."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,11 +8,11 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.coordinates import order
+from unibio.core.protocols import Draw, Gradient
 from unibio.core.tree import PyTree
 
-_ONE_STEP = (
-    "It is T_1, the length of the first epoch; an epoch ends at the mean of its points before each update, so that one "
-    "of a single step ends where it began."
+ONE_STEP = (
+    "An epoch ends at the mean of its points before each update, so that one of a single step ends where it began."
 )
 
 
@@ -64,7 +63,8 @@ class EpochSGD(eqx.Module):
     def __check_init__(self) -> None:
         checks.whole_number("steps", self.steps, low=1)
         checks.step_sizes(self, "step_size", "radius", "largest_radius")
-        checks.number("first_epoch", self.first_epoch, low=2.0, remedy=_ONE_STEP)
+        remedy = f"It is T_1, the length of the first epoch. {ONE_STEP}"
+        checks.number("first_epoch", self.first_epoch, low=2.0, remedy=remedy)
         if self.tau is not None:
             checks.number("tau", self.tau, low=1.0, remedy="The paper's 2(p−1)/p lies in [1, 2).")
         if not checks.is_traced(self.first_epoch) and float(self.first_epoch) > self.steps:
@@ -91,6 +91,9 @@ class EpochSGD(eqx.Module):
             end = jnp.where(is_last, self.steps, end)
         end = jnp.minimum(end, self.steps)
         start = jnp.append(jnp.int32(0), end[:-1])
+        radius: Any = self.radius / jnp.exp2(k / order(p)) if self.shrink else self.radius
+        if self.largest_radius is not None:
+            radius = jnp.minimum(radius, self.largest_radius)
 
         # A mask (epochs, steps) with one true entry per step taken: under vmap, indexing by epoch would be slow.
         step = jnp.arange(self.steps, dtype=jnp.int32)[None, :]
@@ -102,21 +105,14 @@ class EpochSGD(eqx.Module):
 
         return Schedule(
             each(self.step_size / jnp.exp2(k)),
-            each(self._radius(k, p)),
+            each(radius),
             each(1 / jnp.maximum(end - start, 1).astype(dtype)),
             jnp.any(here & (step + 1 == end[:, None]), axis=0),
             jnp.any(here, axis=0),
             jnp.max(end),
         )
 
-    def _radius(self, k: jax.Array, p: Any) -> Any:
-        """D_k of epoch k + 1."""
-        radius = self.radius / jnp.exp2(k / order(p)) if self.shrink else self.radius
-        return radius if self.largest_radius is None else jnp.minimum(radius, self.largest_radius)
-
-    def __call__(
-        self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
-    ) -> tuple[PyTree, jax.Array]:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
         schedule = tree.cast(self.schedule(p), tree.dtype(y))
 
         def step(carry: Any, inputs: Any) -> Any:
@@ -139,8 +135,5 @@ class EpochSGD(eqx.Module):
 
 def _into_ball(w: PyTree, centre: PyTree, radius: jax.Array) -> PyTree:
     """The point of the ball nearest to w, in the Euclidean norm of the whole tree."""
-    offset = tree.sub(w, centre)
-    direction, distance = tree.direction(offset)
-    outside = distance > radius
-    shrunk = tree.axpy(radius, direction, centre)
-    return tree.where(outside, shrunk, w)
+    direction, distance = tree.direction(tree.sub(w, centre))
+    return tree.where(distance > radius, tree.axpy(radius, direction, centre), w)

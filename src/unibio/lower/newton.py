@@ -75,15 +75,15 @@ class Newton(eqx.Module):
             return moving & (state.steps < self.max_steps)
 
         end = jax.lax.while_loop(unfinished, lambda state: _newton_step(problem, x, y, state), start)
-        verdict = judge(problem, x, end.at)
+        status, error, gradients, products = judge(problem, x, end.at)
         stopped = Status.where(end.steps < self.max_steps, Status.stagnated, Status.budget)
-        status = Status.where(verdict.status == Status.stagnated, stopped, verdict.status)
+        status = Status.where(status == Status.stagnated, stopped, status)
         # What looks flat on both sides only because y has run so far that ∇_y g underflows.
-        ran = ~jnp.isfinite(verdict.error) & (tree.largest(end.at.path) > _RAN * jnp.maximum(1.0, tree.largest(y)))
+        ran = ~jnp.isfinite(error) & (tree.largest(end.at.path) > _RAN * jnp.maximum(1.0, tree.largest(y)))
         status = Status.where((status == Status.ill_conditioned) & ran, Status.no_minimiser, status)
-        gradients, products = end.gradients + verdict.gradients, end.products + verdict.products
+        gradients, products = end.gradients + gradients, end.products + products
         calls = Calls(grad_g=count(gradients, samples), hvp=count(products, samples))
-        return end.at.y, LowerInfo(tree.norm(end.at.gradient), end.steps, calls, status, verdict.error)
+        return end.at.y, LowerInfo(tree.norm(end.at.gradient), end.steps, calls, status, error)
 
 
 def _value_and_gradient(problem: Problem, x: PyTree, y: PyTree) -> tuple[jax.Array, PyTree]:
@@ -147,18 +147,14 @@ def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _
     )
 
 
+@eqx.filter_custom_jvp
 @jax.jit
 def _solve(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
     check_functions(problem, x, y)
     return Newton()(problem, x, y)
 
 
-@eqx.filter_custom_jvp
-def _not_differentiable(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
-    return _solve(problem, x, y)
-
-
-@_not_differentiable.def_jvp
+@_solve.def_jvp
 def _refuse_derivative(primals: Any, tangents: Any) -> Any:
     raise TypeError("lower_solution has no derivative: use unibio.argmin(problem)(x, y0), which does.")
 
@@ -177,7 +173,7 @@ def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
         True
     """
     problem, x, y0 = prepare(problem, x, y0)
-    y, info = _not_differentiable(problem, x, y0)
+    y, info = _solve(problem, x, y0)
     reached = info.status == Status.ok
     if checks.is_traced(reached):
         return tree.or_nan(reached, y)

@@ -1,6 +1,5 @@
 """Any optax optimiser for the lower level."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from unibio.core import checks, tree
+from unibio.core.protocols import Draw, Gradient
 from unibio.core.tree import PyTree
 
 
@@ -30,9 +30,7 @@ class Optax(eqx.Module):
         checks.number("Optax(step_size=…)", self.step_size, low=0.0, strict=True)
         checks.optimiser("optimiser", self.optimiser)
 
-    def __call__(
-        self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
-    ) -> tuple[PyTree, jax.Array]:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
         def step(carry: Any, realisation: Any) -> Any:
             w, state = carry
             update, state = checks.optimiser_step(self.optimiser, gradient(w, realisation), state, w)

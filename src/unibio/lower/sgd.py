@@ -1,6 +1,5 @@
 """Plain stochastic gradient descent for the lower level."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, tree
+from unibio.core.protocols import Draw, Gradient
 from unibio.core.tree import PyTree
 
 
@@ -26,9 +26,7 @@ class SGD(eqx.Module):
         checks.whole_number("steps", self.steps, low=1)
         checks.number("SGD(step_size=…)", self.step_size, low=0.0, strict=True)
 
-    def __call__(
-        self, gradient: Callable[[PyTree, Any], PyTree], draw: Callable[[int], Any], y: PyTree, p: Any
-    ) -> tuple[PyTree, jax.Array]:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
         def step(w: PyTree, realisation: Any) -> Any:
             return tree.axpy(-self.step_size, gradient(w, realisation), w), None
 

@@ -32,17 +32,9 @@ class Point(NamedTuple):
     path: PyTree
 
 
-class Verdict(NamedTuple):
-    """Status, error, and what it cost; `stagnated` stands for a point that is no minimiser although there is one."""
-
-    status: Status
-    error: jax.Array
-    gradients: jax.Array
-    products: jax.Array
-
-
-def judge(problem: Problem, x: PyTree, point: Point) -> Verdict:
-    """Looks along two lines through y.
+def judge(problem: Problem, x: PyTree, point: Point) -> tuple[Status, jax.Array, jax.Array, jax.Array]:
+    """Looks along two lines through y. Returns the status, the error, and how many gradients and products it took;
+    `stagnated` stands for a point that is no minimiser although there is one.
 
         n_i                                                     the rounding of ∂_i g (`rounding`)
         σ_i = sign ∂_i g, or an irregular sign where |∂_i g| ≤ n_i
@@ -85,7 +77,7 @@ def judge(problem: Problem, x: PyTree, point: Point) -> Verdict:
     status = Status.where(line.convex & flattest.convex, status, Status.not_convex)
     status = Status.where(tree.all_finite((r, point.value)), status, Status.not_finite)
     gradients = 2 * (tries + entries.looks) + 6 * along.looks + PROBES + 4
-    return Verdict(status, error, gradients, line.products + flattest.products)
+    return status, error, gradients, line.products + flattest.products
 
 
 class _Line(NamedTuple):
@@ -157,44 +149,42 @@ def _flattest(operator: linear.Operator, point: Point, noise: PyTree) -> _Line:
     return _Line(tree.scale(jnp.where(jnp.isfinite(length), length, 1 / longest), v), convex, products + PROBES + 1)
 
 
-Look = Callable[[jax.Array], tuple[PyTree, PyTree]]  # t ↦ whether the gradient pushes back, in front and behind
+Look = Callable[[jax.Array], PyTree]  # t ↦ whether the gradient pushes back at y + t·line; for t < 0 that is behind y
 
 
 def _reach(problem: Problem, x: PyTree, point: Point, line: _Line, noise: PyTree) -> tuple[PyTree, jax.Array]:
     """d with the coordinates lengthened for which H says nothing, each until its own entry of the gradient pushes back
     on both sides; one that never does is left as it is. Also how many lengths were tried."""
 
-    def only(step: PyTree) -> PyTree:
-        return jax.tree.map(lambda e, d: jnp.where(e, d, 0.0), line.lost, step)
-
     def longer(carry: tuple[PyTree, PyTree, jax.Array]) -> tuple[PyTree, PyTree, jax.Array]:
         step, _, looks = carry
-        asked = line._replace(step=only(step), counts=line.lost)
-        back = jax.tree.map(jnp.logical_and, *_entries(problem, x, point, asked, noise)(jnp.ones((), tree.dtype(step))))
-        return jax.tree.map(lambda b, d: jnp.where(b, d, 4 * d), back, step), back, looks + 1
+        asked = line._replace(step=tree.select(line.lost, step, tree.zeros_like(step)), counts=line.lost)
+        sides = jax.vmap(_entries(problem, x, point, asked, noise))(jnp.asarray([1.0, -1.0], tree.dtype(step)))
+        back = jax.tree.map(lambda side: jnp.all(side, axis=0), sides)
+        return tree.select(back, step, tree.scale(4, step)), back, looks + 1
 
     def unfinished(carry: tuple[PyTree, PyTree, jax.Array]) -> jax.Array:
         return tree.any_true(jax.tree.map(jnp.logical_not, carry[1])) & (carry[2] < _LOOKS)
 
     back = jax.tree.map(jnp.logical_not, line.lost)
     step, back, looks = jax.lax.while_loop(unfinished, longer, (line.step, back, jnp.int32(0)))
-    return jax.tree.map(lambda b, long, d: jnp.where(b, long, d), back, step, line.step), looks
+    return tree.select(back, step, line.step), looks
 
 
 def _entries(problem: Problem, x: PyTree, point: Point, line: _Line, noise: PyTree) -> Look:
-    """Whether each entry of the gradient pushes back at y ± t·d; those that are not asked do."""
+    """Whether each entry of the gradient pushes back at y + t·d; those that are not asked do."""
 
     def pushes_back(t: jax.Array) -> PyTree:
         r = oracle.grad_g(problem, x, tree.axpy(t, line.step, point.y), problem.g_batches.whole())
         way = jnp.sign(t)
         return jax.tree.map(lambda c, s, a, n: ~c | (-way * s * a > n), line.counts, line.sign, r, noise)
 
-    return lambda t: _both(jax.vmap(pushes_back)(jnp.stack([t, -t])))
+    return pushes_back
 
 
 def _along(problem: Problem, x: PyTree, point: Point, v: PyTree, noise: PyTree) -> Look:
-    """Whether some entry of the gradient pushes back at y ± t·v, clearly by more than it is at y and than its rounding,
-    which is that at y, or how much it changes among neighbours of y ± t·v."""
+    """Whether some entry of the gradient pushes back at y + t·v, clearly by more than it is at y and than its rounding,
+    which is that at y, or how much it changes among neighbours of y + t·v."""
     eps, z, size = jnp.finfo(tree.dtype(point.y)).eps, linear.irregular(point.y), sizes(point.path)
 
     def pushes_back(t: jax.Array) -> jax.Array:
@@ -211,46 +201,41 @@ def _along(problem: Problem, x: PyTree, point: Point, v: PyTree, noise: PyTree) 
         three = jax.vmap(gradient)(jnp.asarray([0.0, 1.0, -1.0], t.dtype))
         return tree.any_true(jax.tree.map(clearly, three, v, noise, point.gradient))
 
-    return lambda t: _both(jax.vmap(pushes_back)(jnp.stack([t, -t])))
-
-
-def _both(sides: PyTree) -> tuple[PyTree, PyTree]:
-    return jax.tree.map(lambda leaf: leaf[0], sides), jax.tree.map(lambda leaf: leaf[1], sides)
+    return pushes_back
 
 
 class _Turning(NamedTuple):
     """`t`: the smallest at which the gradient pushes back on both sides, infinite if there is none; `at_1` whether it
-    does at t = 1, `found` whether at the last t; `front`, `behind` whether it ever does on one side, `flat` whether
-    some entry does on neither; `looks`: how many t were tried."""
+    does at t = 1, `found` whether at the last t; `ever` whether it ever does in front and behind (a first axis of two);
+    `flat` whether some entry does on neither side; `looks`: how many t were tried."""
 
     t: jax.Array
     at_1: jax.Array
     found: jax.Array
-    front: PyTree
-    behind: PyTree
+    ever: PyTree
     looks: jax.Array
     flat: jax.Array
 
 
 def _turning(look: Look, dtype: Any) -> _Turning:
-    """Looks at t = 1, and then at 4, 16, … or at 1/4, 1/16, …"""
+    """Looks at t = 1, and then at 4, 16, … or at 1/4, 1/16, …, always on both sides."""
     no, one = jnp.asarray(False), jnp.ones((), dtype)
-    none = jax.tree.map(lambda s: jnp.zeros(s.shape, bool), jax.eval_shape(look, one))
+    none = jax.tree.map(lambda s: jnp.zeros((2, *s.shape), bool), jax.eval_shape(look, one))
 
     def next_look(so_far: _Turning) -> _Turning:
         first = so_far.looks == 0
         t = jnp.where(first, 1.0, jnp.where(so_far.at_1, so_far.t / 4, 4 * so_far.t))
-        now = look(t)
+        now = jax.vmap(look)(jnp.stack([t, -t]))
         found = ~tree.any_true(jax.tree.map(jnp.logical_not, now))
-        front, behind = jax.tree.map(jnp.logical_or, now, (so_far.front, so_far.behind))
-        return _Turning(t, jnp.where(first, found, so_far.at_1), found, front, behind, so_far.looks + 1, no)
+        ever = jax.tree.map(jnp.logical_or, now, so_far.ever)
+        return _Turning(t, jnp.where(first, found, so_far.at_1), found, ever, so_far.looks + 1, no)
 
     def unfinished(now: _Turning) -> jax.Array:
         return (now.looks == 0) | ((now.found == now.at_1) & (now.looks < _LOOKS))
 
-    last = jax.lax.while_loop(unfinished, next_look, _Turning(one, no, no, none[0], none[1], jnp.int32(0), no))
+    last = jax.lax.while_loop(unfinished, next_look, _Turning(one, no, no, none, jnp.int32(0), no))
     smallest = jnp.where(last.found, last.t, jnp.where(last.at_1, 4 * last.t, jnp.inf))
-    flat = tree.any_true(jax.tree.map(lambda a, b: ~a & ~b, last.front, last.behind))
+    flat = tree.any_true(jax.tree.map(lambda sides: ~jnp.any(sides, axis=0), last.ever))
     return last._replace(t=smallest, flat=flat & ~jnp.isfinite(smallest))
 
 

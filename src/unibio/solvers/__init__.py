@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from unibio.solvers.amigo import AmIGO
-from unibio.solvers.bo_rep import BOREP
-from unibio.solvers.f2sa import F2SA
-from unibio.solvers.ma_soba import MASOBA
-from unibio.solvers.saba import SABA
-from unibio.solvers.soba import SOBA
-from unibio.solvers.stocbio import StocBiO
-from unibio.solvers.sustain import SUSTAIN
-from unibio.solvers.ttsa import TTSA
-from unibio.solvers.unibio import UniBiO
-from unibio.solvers.vrbo import VRBO
+from unibio.solvers.amigo import AmIGO as AmIGO
+from unibio.solvers.bo_rep import BOREP as BOREP
+from unibio.solvers.f2sa import F2SA as F2SA
+from unibio.solvers.ma_soba import MASOBA as MASOBA
+from unibio.solvers.saba import SABA as SABA
+from unibio.solvers.soba import SOBA as SOBA
+from unibio.solvers.stocbio import StocBiO as StocBiO
+from unibio.solvers.sustain import SUSTAIN as SUSTAIN
+from unibio.solvers.ttsa import TTSA as TTSA
+from unibio.solvers.unibio import UniBiO as UniBiO
+from unibio.solvers.vrbo import VRBO as VRBO
 
 SOLVERS: dict[str, Any] = {
     "UniBiO": UniBiO,
@@ -27,18 +27,3 @@ SOLVERS: dict[str, Any] = {
     "AmIGO": AmIGO,
     "F2SA": F2SA,
 }
-
-__all__ = [
-    "BOREP",
-    "F2SA",
-    "MASOBA",
-    "SABA",
-    "SOBA",
-    "SOLVERS",
-    "SUSTAIN",
-    "TTSA",
-    "VRBO",
-    "AmIGO",
-    "StocBiO",
-    "UniBiO",
-]

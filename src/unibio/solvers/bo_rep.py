@@ -11,12 +11,8 @@ from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, LowerSolver
 from unibio.core.streams import Site
 from unibio.core.tree import PyTree
-from unibio.lower.epoch_sgd import EpochSGD
+from unibio.lower.epoch_sgd import ONE_STEP, EpochSGD
 from unibio.solvers.lower_level import refresh
-
-_ONE_STEP = (
-    "An epoch ends at the mean of its points before each update, so that one of a single step ends where it began."
-)
 
 
 class State(NamedTuple):
@@ -65,7 +61,7 @@ class BOREP(eqx.Module):
         checks.step_sizes(self, "step_size", "lower_step_size", "linear_step_size", "radius")
         checks.fraction("momentum", self.momentum)
         checks.whole_number("period", self.period, low=1)
-        checks.whole_number("lower_steps", self.lower_steps, low=2, remedy=_ONE_STEP)
+        checks.whole_number("lower_steps", self.lower_steps, low=2, remedy=ONE_STEP)
         if self.refinement is not None:
             checks.instance("refinement", self.refinement, "EpochSGD(), SGD() or Optax(…)")
 

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from unibio.core import checks, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
-from unibio.core.streams import Site
 from unibio.core.tree import PyTree
-from unibio.solvers.soba import directions, one_of_each
+from unibio.solvers.soba import directions
 
 
 class State(NamedTuple):
@@ -54,15 +53,13 @@ class MASOBA(eqx.Module):
         return State(x, y, tree.zeros_like(y), tree.zeros_like(x)), Info(jnp.zeros((), tree.dtype(x)), Calls())
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
-        key_f, key_g = jax.random.split(key)
         x, y, z, h = state
-        f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.lower)
-        d = directions(problem, x, y, z, f_batch, g_batch)
+        d_y, d_z, d_x, calls = directions(problem, x, y, z, key)
         gamma = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
         state = State(
             tree.axpy(-self.step_size, h, x),
-            tree.axpy(-self.lower_step_size, d.y, y),
-            tree.axpy(-gamma, d.v, z),
-            tree.axpy(self.momentum, h, tree.scale(1 - self.momentum, d.x)),
+            tree.axpy(-self.lower_step_size, d_y, y),
+            tree.axpy(-gamma, d_z, z),
+            tree.axpy(self.momentum, h, tree.scale(1 - self.momentum, d_x)),
         )
-        return state, Info(tree.norm(state.h), one_of_each(f_batch, g_batch))
+        return state, Info(tree.norm(state.h), calls)

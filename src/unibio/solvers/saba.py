@@ -58,8 +58,8 @@ class SABA(eqx.Module):
 
     def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[State, Info]:
         v = tree.zeros_like(y)
-        f_sampler, g_sampler = _finite_sums(problem)
-        f = _fill(f_sampler, lambda batch: _of_f(problem, x, y, batch))
+        f_sampler, g_sampler = _finite_sum("f", problem.f_batches), _finite_sum("g", problem.g_batches)
+        f = _fill(f_sampler, lambda batch: oracle.grads_f(problem, x, y, batch))
         g = _fill(g_sampler, lambda batch: _of_g(problem, x, y, v, batch))
         n_f, n_g = f_sampler.n, g_sampler.n
         return State(x, y, v, f, g), Info(jnp.zeros((), tree.dtype(x)), Calls(n_f, n_g, n_g, n_g))
@@ -67,10 +67,10 @@ class SABA(eqx.Module):
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_f, key_g = jax.random.split(key)
         x, y, v = state.x, state.y, state.v
-        f_sampler, g_sampler = _finite_sums(problem)
+        f_sampler, g_sampler = _finite_sum("f", problem.f_batches), _finite_sum("g", problem.g_batches)
         i, j = f_sampler.draw_slot(key_f, Site.upper), g_sampler.draw_slot(key_g, Site.lower)
         f_batch, g_batch = f_sampler.slot(i), g_sampler.slot(j)
-        (grad_x, grad_y), f = _saga(state.f, i, _of_f(problem, x, y, f_batch))
+        (grad_x, grad_y), f = _saga(state.f, i, oracle.grads_f(problem, x, y, f_batch))
         (grad_g, hv, av), g = _saga(state.g, j, _of_g(problem, x, y, v, g_batch))
         direction = tree.sub(grad_x, av)
         state = State(
@@ -84,12 +84,8 @@ class SABA(eqx.Module):
         return state, Info(tree.norm(direction), Calls(oracle.samples(f_batch), samples, samples, samples))
 
 
-def _finite_sums(problem: Problem) -> tuple[Dataset, Dataset]:
-    """The two samplers, which must be data cut into batches without a remainder."""
-    return _finite_sum("f", problem.f_batches), _finite_sum("g", problem.g_batches)
-
-
 def _finite_sum(name: str, sampler: Any) -> Dataset:
+    """The sampler, which must be data cut into batches without a remainder."""
     if not isinstance(sampler, Dataset):
         raise ValueError(
             f"SABA needs a finite sum for {name}, but {name}_batches is {type(sampler).__name__}. "
@@ -102,10 +98,6 @@ def _finite_sum(name: str, sampler: Any) -> Dataset:
             f"{sampler.n % sampler.batch_size} over that it would never see. Use batch_size={fitting}, or drop those."
         )
     return sampler
-
-
-def _of_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
-    return oracle.grads_f(problem, x, y, batch)
 
 
 def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:

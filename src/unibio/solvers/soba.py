@@ -1,6 +1,6 @@
 """SOBA: lower variable, linear system and upper variable move together, one step each."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,28 +22,19 @@ class State(NamedTuple):
     t: jax.Array
 
 
-class Directions(NamedTuple):
-    """D_y = ∇_y g,  D_v = H v − ∇_y f,  D_x = ∇_x f − A v, all at (x, y, v)."""
-
-    y: PyTree
-    v: PyTree
-    x: PyTree
-
-
-def directions(problem: Problem, x: PyTree, y: PyTree, v: PyTree, f_batch: Any, g_batch: Any) -> Directions:
-    """The three directions on one batch of f and one of g."""
+def directions(
+    problem: Problem, x: PyTree, y: PyTree, v: PyTree, key: jax.Array
+) -> tuple[PyTree, PyTree, PyTree, Calls]:
+    """D_y = ∇_y g,  D_v = H v − ∇_y f,  D_x = ∇_x f − A v, all at (x, y, v), on one batch of f and one of g; and the
+    calls that they take."""
+    key_f, key_g = jax.random.split(key)
+    f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.lower)
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
-    return Directions(
-        oracle.grad_g(problem, x, y, g_batch),
-        tree.sub(oracle.hvp_g(problem, x, y, v, g_batch), grad_y),
-        tree.sub(grad_x, oracle.cross_g(problem, x, y, v, g_batch)),
-    )
-
-
-def one_of_each(f_batch: Any, g_batch: Any) -> Calls:
-    """The calls of `directions`."""
+    d_y = oracle.grad_g(problem, x, y, g_batch)
+    d_v = tree.sub(oracle.hvp_g(problem, x, y, v, g_batch), grad_y)
+    d_x = tree.sub(grad_x, oracle.cross_g(problem, x, y, v, g_batch))
     samples = oracle.samples(g_batch)
-    return Calls(oracle.samples(f_batch), samples, samples, samples)
+    return d_y, d_v, d_x, Calls(oracle.samples(f_batch), samples, samples, samples)
 
 
 class SOBA(eqx.Module):
@@ -77,11 +68,9 @@ class SOBA(eqx.Module):
         return State(x, y, tree.zeros_like(y), jnp.int32(0)), Info(jnp.zeros((), tree.dtype(x)), Calls())
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
-        key_f, key_g = jax.random.split(key)
         x, y, v = state.x, state.y, state.v
-        f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.lower)
-        d = directions(problem, x, y, v, f_batch, g_batch)
+        d_y, d_v, d_x, calls = directions(problem, x, y, v, key)
         t = (1 + state.t).astype(tree.dtype(x))
         rho, gamma = self.lower_step_size * t**-self.lower_decay, self.step_size * t**-self.upper_decay
-        state = State(tree.axpy(-gamma, d.x, x), tree.axpy(-rho, d.y, y), tree.axpy(-rho, d.v, v), state.t + 1)
-        return state, Info(tree.norm(d.x), one_of_each(f_batch, g_batch))
+        state = State(tree.axpy(-gamma, d_x, x), tree.axpy(-rho, d_y, y), tree.axpy(-rho, d_v, v), state.t + 1)
+        return state, Info(tree.norm(d_x), calls)

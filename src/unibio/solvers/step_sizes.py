@@ -49,9 +49,9 @@ def _is_step_size(path: Any) -> bool:
 def replaced(solver: Any, name: str, value: float) -> Any:
     """The solver with another number in the field `name`, dotted where it lies deeper; checked as at construction."""
     head, _, rest = name.partition(".")
-    fields = {field.name: field for field in dataclasses.fields(solver)} if isinstance(solver, eqx.Module) else {}
-    if head not in fields or fields[head].metadata.get("static", False):
-        numbers = [n for n, f in fields.items() if not f.metadata.get("static", False)]
+    fields = dataclasses.fields(solver) if isinstance(solver, eqx.Module) else ()
+    numbers = [field.name for field in fields if not field.metadata.get("static", False)]
+    if head not in numbers:
         raise ValueError(f"{type(solver).__name__} has no number {head!r} to tune; it has {', '.join(numbers)}.")
     if not rest:
         return dataclasses.replace(solver, **{head: value})

@@ -97,12 +97,11 @@ class UniBiO(eqx.Module):
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_lower, key_hyper = jax.random.split(key)
         x, t = state.x, state.t
-        none = jax.tree.map(jnp.int32, Calls())
         # A loop of at most one round: under vmap a cond would solve the lower level at every step.
         y, lower_calls = tree.lazily(
             (t + 1) % self.period == 0,
             lambda: refresh(self.lower, problem.counting(lambda t: t // self.period), x, state.y, key_lower),
-            (state.y, none),
+            (state.y, jax.tree.map(jnp.int32, Calls())),
         )
         estimate, info = self.hypergradient(problem, x, y, key_hyper)
         m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))

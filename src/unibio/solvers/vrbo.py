@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
 from unibio.core.batches import Dataset, Full
-from unibio.core.noise import Noise, Perturbation
+from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, count
 from unibio.core.streams import Site
@@ -76,11 +76,13 @@ class VRBO(eqx.Module):
             self.checkpoint_batches if isinstance(sampler, Noise) else 1
             for sampler in (problem.f_batches, problem.g_batches)
         )
-        (v, u), calls = tree.lazily(
-            t % self.period == 0,
-            lambda: self._estimates(large, x, y, key_checkpoint, f_times, g_times),
-            ((state.v, state.u), jax.tree.map(jnp.int32, Calls())),
-        )
+
+        def checkpoint() -> tuple[tuple[PyTree, PyTree], Calls]:
+            estimates, calls = self._estimates(large, x, y, key_checkpoint)
+            return estimates, Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
+
+        old = (state.v, state.u), jax.tree.map(jnp.int32, Calls())
+        (v, u), calls = tree.lazily(t % self.period == 0, checkpoint, old)
         direction_norm = tree.norm(v)
         x_next = tree.axpy(-self.step_size, v, x)
 
@@ -100,17 +102,13 @@ class VRBO(eqx.Module):
         (_, y, v, u, calls), _ = jax.lax.scan(inner, ((x, y), y, v, u, calls), (keys, rounds, moves))
         return State(x_next, y, v, u, t + 1), Info(direction_norm, calls)
 
-    def _estimates(
-        self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, f_times: int = 1, g_times: int = 1
-    ) -> tuple[tuple[PyTree, PyTree], Calls]:
+    def _estimates(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[tuple[PyTree, PyTree], Calls]:
         """(ĥ, ∇_y g) at one point; the same key gives the same samples."""
         key_lower, key_hyper = jax.random.split(key)
         eta = self.lower_step_size if self.neumann_step is None else self.neumann_step
         v, calls = series_estimate(problem, x, y, key_hyper, Nested(), self.terms + 1, eta)
         batch = problem.g_batch(key_lower, x, y, Site.lower)
-        calls = calls.plus(Calls(grad_g=oracle.samples(batch)))
-        calls = Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
-        return (v, oracle.grad_g(problem, x, y, batch)), jax.tree.map(jnp.int32, calls)
+        return (v, oracle.grad_g(problem, x, y, batch)), calls.plus(Calls(grad_g=oracle.samples(batch)))
 
 
 def _enlarged(problem: Problem, factor: int) -> Problem:
@@ -129,8 +127,7 @@ def _larger(name: str, sampler: Any, factor: int) -> Any:
             )
         return sampler.resized(sampler.batch_size * factor)
     if isinstance(sampler, Noise):
-        variances = {name: getattr(sampler, name) for name in Perturbation._fields}
-        return Noise(**{name: value if value is None else value / factor for name, value in variances.items()})
+        return jax.tree.map(lambda variance: variance / factor, sampler)
     if isinstance(sampler, (Full, Dataset)) or factor == 1:
         return sampler
     raise ValueError(
