@@ -118,14 +118,13 @@ _SHIFTS = 2.0 ** (np.arange(-80, 41) + 0.5)
 
 
 class _Spectrum(NamedTuple):
-    """Which of the shifts 2^(k+½)·T_11 lie below, and which above, every eigenvalue of CG's tridiagonal matrix T.
+    """Which of the shifts 2^(k+½) lie below, and which above, every eigenvalue of CG's tridiagonal matrix T.
 
     By Sturm: shift s lies below all eigenvalues if every q_k > 0, above all if every q_k < 0, where q_1 = T_11 − s and
     q_{k+1} = T_{k+1,k+1} − s − T_{k,k+1}²/q_k. The entries of T are the coefficients of CG: T_{k,k+1}² = β_k/α_k² and
-    T_kk = 1/α_k + β_{k−1}/α_{k−1}.
+    T_kk = 1/α_k + β_{k−1}/α_{k−1}. T has numbers of order one, because the diagonal of M^½HM^½ has.
     """
 
-    unit: jax.Array
     q: jax.Array
     below: jax.Array
     above: jax.Array
@@ -133,24 +132,23 @@ class _Spectrum(NamedTuple):
     coupling: jax.Array
 
     def seen(self, alpha: jax.Array, beta: jax.Array) -> "_Spectrum":
-        """One more row of T; a step of length 0 adds none."""
-        inverse = 1 / alpha
-        unit = jnp.where(self.unit > 0, self.unit, inverse)
-        q = inverse + self.diagonal - unit * jnp.asarray(_SHIFTS, unit.dtype) - self.coupling / self.q
-        row = _Spectrum(unit, q, self.below & (q > 0), self.above & (q < 0), beta * inverse, beta * inverse * inverse)
-        return jax.tree.map(lambda new, old: jnp.where(alpha > 0, new, old), row, self)
+        """One more row of T; a step of length 0, the last one, adds none."""
+        ended, inverse = alpha == 0, 1 / alpha
+        q = inverse + self.diagonal - jnp.asarray(_SHIFTS, alpha.dtype) - self.coupling / self.q
+        below, above = self.below & (ended | (q > 0)), self.above & (ended | (q < 0))
+        return _Spectrum(q, below, above, beta * inverse, beta * inverse * inverse)
 
     def condition(self) -> jax.Array:
-        """λ_max/λ_min within a factor of two; infinite where an end lies beyond the shifts."""
-        shifts = jnp.asarray(_SHIFTS, self.unit.dtype)
+        """λ_max/λ_min within a factor of two; infinite where an end lies beyond the shifts, NaN if no row was seen."""
+        shifts = jnp.asarray(_SHIFTS, self.q.dtype)
         least = jnp.max(jnp.where(self.below, shifts, 0))
         most = jnp.min(jnp.where(self.above, shifts, jnp.inf))
-        return jnp.where(self.unit > 0, most / least / 2, jnp.nan)
+        return jnp.where(jnp.all(self.below & self.above), jnp.nan, most / least / 2)
 
 
 def _unseen(dtype: jnp.dtype) -> _Spectrum:
     zero, every = jnp.zeros((), dtype), jnp.ones(_SHIFTS.shape, bool)
-    return _Spectrum(zero, jnp.ones(_SHIFTS.shape, dtype), every, every, zero, zero)
+    return _Spectrum(jnp.ones(_SHIFTS.shape, dtype), every, every, zero, zero)
 
 
 def solve_spd(

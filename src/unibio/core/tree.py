@@ -49,32 +49,26 @@ def linearly(fn: Callable[[PyTree], PyTree], a: PyTree) -> PyTree:
     return scale(unit, fn(jax.lax.optimization_barrier(jax.tree.map(lambda leaf: leaf / unit, a))))
 
 
-def _length(a: PyTree) -> tuple[jax.Array, jax.Array]:
-    """A unit and a length: ‖a‖ = unit · length. The unit is 1, and the length comes from one pass over a, unless
-    squares of entries under- or overflow; then entries are divided by the largest before they are squared."""
-    squares = dot(a, a)
-    limits = jnp.finfo(squares.dtype)
-
-    def measured() -> tuple[jax.Array, jax.Array]:
-        unit = _unit(a)
-        scaled = jax.tree.map(lambda leaf: leaf / unit, a)
-        return unit, jnp.sqrt(dot(scaled, scaled))
-
-    ordinary = (squares > float(limits.tiny) / float(limits.eps) ** 2) & jnp.isfinite(squares)
-    return jax.lax.cond(ordinary, lambda: (jnp.ones_like(squares), jnp.sqrt(squares)), measured)
-
-
 def norm(a: PyTree) -> jax.Array:
-    """‖a‖, 0 only if every entry is: ‖(1e-30, 1e-30)‖ is not 0 in float32, and ‖(1e30, 1e30)‖ is not infinite."""
-    unit, length = _length(a)
-    return unit * length
+    """‖a‖. Entries are divided by the largest before they are squared, so that ‖(1e-30, 1e-30)‖ is not 0 in float32
+    and ‖(1e30, 1e30)‖ is not infinite: the norm is 0 only if every entry is."""
+    return norms(a)[0]
+
+
+def norms(*several: PyTree) -> list[jax.Array]:
+    """The norm of each tree, measured in the largest entry of all of them: one that is twenty decades smaller may be
+    0."""
+    unit = _unit(several)
+    scaled = jax.tree.map(lambda leaf: leaf / unit, several)
+    return [unit * jnp.sqrt(dot(a, a)) for a in scaled]
 
 
 def direction(a: PyTree) -> tuple[PyTree, jax.Array]:
     """a/‖a‖ and ‖a‖; the direction of 0 is 0. It is right even where ‖a‖ itself overflows."""
-    unit, length = _length(a)
-    inverse = 1 / jnp.where(length > 0, length, 1.0)
-    return jax.tree.map(lambda leaf: leaf / unit * inverse, a), unit * length
+    unit = _unit(a)
+    scaled = jax.tree.map(lambda leaf: leaf / unit, a)
+    length = jnp.sqrt(dot(scaled, scaled))
+    return scale(1 / jnp.where(length > 0, length, 1.0), scaled), unit * length
 
 
 def axpy(s: Any, a: PyTree, b: PyTree) -> PyTree:

@@ -96,15 +96,17 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
     looks = _look_around(problem, x, value, info, m, singular)
     elsewhere = unsolved or singular  # the looks began at another point than y
     residual = _scaled_norm(oracle.grad_g(problem, x, y, g_batch), m) if elsewhere else looks.residuals[0]
-    lower_residual = _lower_residual(residual, m, y)
+    length = tree.norm(jax.tree.map(lambda m, y: y / jnp.sqrt(m), m, y))  # in the unit of `residual`
+    lower_residual = jnp.where(residual == 0, residual, residual / (residual + length))
 
     eps = jnp.finfo(tree.dtype(x)).eps
-    size, terms = tree.norm(value), tree.norm(looks.grad_x) + tree.norm(looks.cross)
+    gap = tree.sub(tree.sub(looks.grad_x, looks.cross), value)
+    size, direct, indirect, change = tree.norms(value, looks.grad_x, looks.cross, gap)
+    terms = direct + indirect
     # Where ∇_x f and A v cancel, at a stationary x, nobody can ask for more than their rounding.
     allowed = jnp.maximum(promised(tree.dtype(x)) * size, 100 * eps * terms)
-    astray = ~(looks.residuals[1] <= 4 * (looks.residuals[0] + eps * _weighted_length(y, m)))
-    better = tree.sub(looks.grad_x, looks.cross)
-    off = jnp.where(astray, jnp.inf, 2 * _finite_or_inf(tree.norm(tree.sub(better, value))))
+    astray = ~(looks.residuals[1] <= 4 * (looks.residuals[0] + eps * length))
+    off = jnp.where(astray, jnp.inf, 2 * _finite_or_inf(change))
     flat, bias = looks.curvature == linear.FLAT, jnp.zeros_like(off)
     if looks.around is not None:
         flat, bias = flat | looks.around.undetermined, 2 * _bias(looks.around, 0.05 * allowed)
@@ -156,16 +158,6 @@ def _calls(looks: _Looks, elsewhere: bool, singular: bool, f_batch: Any, g_batch
 def _scaled_norm(gradient: PyTree, m: PyTree) -> jax.Array:
     """(Σ m_i r_i²)^½ of a gradient r, which measures it in the square root of g's unit whatever that of y."""
     return tree.norm(jax.tree.map(lambda m, r: jnp.sqrt(m) * r, m, gradient))
-
-
-def _weighted_length(y: PyTree, m: PyTree) -> jax.Array:
-    """(Σ y_i²/m_i)^½, the length of y in the same unit."""
-    return tree.norm(jax.tree.map(lambda m, y: y / jnp.sqrt(m), m, y))
-
-
-def _lower_residual(a: jax.Array, m: PyTree, y: PyTree) -> jax.Array:
-    """a/(a + b) with b² = Σ y_i²/m_i; 0 where a = 0."""
-    return jnp.where(a == 0, a, a / (a + _weighted_length(y, m)))
 
 
 def _bias(looks: _Around, small: jax.Array) -> jax.Array:
