@@ -29,6 +29,13 @@ def test_the_tree_in_the_design_page_is_the_tree():
     assert {path.parts[0] for path in files} == set(re.findall(r"^[├└]── (\w+)/", tree, re.MULTILINE))
 
 
+def test_files_that_pages_and_docstrings_name_exist():
+    pages = [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *PACKAGE.glob("**/*.py")]
+    named = {path for page in pages for path in re.findall(r"\b(?:tests|scripts)/[\w/]+\.py", page.read_text("utf-8"))}
+    assert len(named) > 5
+    assert {path for path in named if not (DOCS.parent / path).exists()} == set()
+
+
 def skeleton():
     """The code to copy of docs/adding_a_solver.md."""
     text = (DOCS / "adding_a_solver.md").read_text(encoding="utf-8")
