@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -159,7 +160,8 @@ def test_a_rule_places_the_parameters():
     mesh = distributed.mesh()
     _, x, y = distributed.shard(*runs.regression(), mesh, lambda path, shape: PartitionSpec("parameters"))
     assert y.sharding.spec == PartitionSpec("parameters")
-    state = placement.placed(runs.SOLVERS["SABA"], x, y).shardings({"x": x, "y": y, "table": np.zeros((9, runs.D))})
+    saba: Any = runs.SOLVERS["SABA"]
+    state = placement.placed(saba, x, y).shardings({"x": x, "y": y, "table": np.zeros((9, runs.D))})
     specs = {name: sharding.spec for name, sharding in state.items()}
     wanted = {"x": ("samples",), "y": ("parameters",), "table": (None, "parameters")}
     assert specs == {name: PartitionSpec(*spec) for name, spec in wanted.items()}

@@ -94,7 +94,12 @@ def solver_colour(name: str) -> str:
     return SOLVER_COLOURS.get(name.split(" (")[0], "#444444")
 
 
-def bands(values: Any, names: Row, t: Any = None, between: tuple[float, float] = (0.1, 0.9)) -> Rows:
+def bands(
+    values: np.ndarray | list[np.ndarray],
+    names: Row,
+    t: np.ndarray | None = None,
+    between: tuple[float, float] = (0.1, 0.9),
+) -> Rows:
     """What `band` draws, of curves (seeds, T): a row for each t, with median and outer quantiles over the seeds."""
     low, median, high = np.quantile(values, [between[0], 0.5, between[1]], axis=0).tolist()
     places = range(len(median)) if t is None else t.tolist()

@@ -101,7 +101,7 @@ def tune(
     return Tuned(candidates[best], settings, scores, tables)
 
 
-def _with(solver: Any, setting: Mapping[str, float]) -> Any:
+def _with(solver: BilevelSolver, setting: Mapping[str, float]) -> Any:
     for name, value in setting.items():
         solver = replaced(solver, name, value)
     return solver

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import tree
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 Operator = Callable[[PyTree], PyTree]
 
@@ -50,7 +50,7 @@ def conjugate_gradients(
     operator: Operator,
     b: PyTree,
     m: PyTree,
-    rtol: Any,
+    rtol: Number,
     max_steps: int,
     weight: PyTree = None,
     estimate_condition: bool = False,
@@ -155,7 +155,7 @@ def solve_spd(
     operator: Operator,
     b: PyTree,
     m: PyTree,
-    rtol: Any,
+    rtol: Number,
     max_steps: int,
     weight: PyTree = None,
     nan_on_failure: bool = False,
@@ -297,7 +297,7 @@ def largest_eigenvalue(operator: Operator, m: PyTree, steps: int) -> jax.Array:
     root = jax.tree.map(jnp.sqrt, m)
     u = jax.tree.map(lambda leaf: leaf[0], probes(m, 1))
 
-    def step(carry: Any, _: None) -> Any:
+    def step(carry: PyTree, _: None) -> Any:
         u = tree.direction(carry[0])[0]
         hu = tree.mul(root, operator(tree.mul(root, u)))
         return (hu, tree.norm(hu)), None

@@ -1,5 +1,6 @@
 """Whether f and g are means over their batches, as data that come in parts need them to be."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -71,7 +72,7 @@ def _copies(
     """Each function on so many copies of a few rows, beside the start: at 0 too much vanishes."""
     x, y = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.125, leaf.dtype), (x, y))
 
-    def values(fn: Any, sampler: Dataset) -> tuple[jax.Array, ...]:
+    def values(fn: Callable[..., jax.Array], sampler: Dataset) -> tuple[jax.Array, ...]:
         rows = sampler.spread(min(_ROWS, sampler.n))
         return tuple(fn(x, y, _repeated(rows, number)) for number in times)
 

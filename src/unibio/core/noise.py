@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, tree
+from unibio.core.batches import Batch, Whole
 from unibio.core.tree import PyTree
 
 
@@ -21,7 +22,11 @@ class Perturbation(NamedTuple):
     hess_z: jax.Array | None  # (size of y, size of y), added to D·H
 
 
-def visible(batch: Any) -> Any:
+AnyBatch = Batch | Whole | Perturbation | None
+"""What an oracle takes: a batch of samples, all of them, one realisation of noise, or None where f and g are exact."""
+
+
+def visible(batch: AnyBatch) -> Any:
     """What f and g are called with: noise enters behind their backs, in the oracles."""
     return None if isinstance(batch, Perturbation) else batch
 

@@ -20,41 +20,41 @@ import jax.numpy as jnp
 from unibio.core import tree
 from unibio.core.batches import Batch, Whole
 from unibio.core.coordinates import inverse_scaling
-from unibio.core.noise import Perturbation, visible
+from unibio.core.noise import AnyBatch, Perturbation, visible
 from unibio.core.problem import Problem
 from unibio.core.tree import PyTree
 
 
-def samples(batch: Any) -> int:
+def samples(batch: AnyBatch) -> int:
     """What one call on this batch adds to `Calls`: its samples, 1 for an exact or noisy oracle."""
     if isinstance(batch, Whole):
         return batch.n
     return batch.index.shape[0] if isinstance(batch, Batch) else 1
 
 
-def _total(fn: Callable[[Any, float], PyTree], batch: Any) -> PyTree:
+def _total(fn: Callable[[Any, float], PyTree], batch: AnyBatch) -> PyTree:
     """Σ weight·fn over the chunks of a batch: one chunk of weight 1 unless it is `Whole`."""
     return batch.total(fn) if isinstance(batch, Whole) else fn(visible(batch), 1.0)
 
 
-def _noise(batch: Any) -> Perturbation:
+def _noise(batch: AnyBatch) -> Perturbation:
     return batch if isinstance(batch, Perturbation) else Perturbation(None, None, None, None, None)
 
 
-def value_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> jax.Array:
+def value_f(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> jax.Array:
     """f(x, y)."""
     return _total(lambda chunk, weight: weight * problem.f(x, y, chunk), batch)
 
 
-def value_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> jax.Array:
+def value_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> jax.Array:
     """g(x, y)."""
     return _total(lambda chunk, weight: weight * problem.g(x, y, chunk), batch)
 
 
-def grads_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
+def grads_f(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> tuple[PyTree, PyTree]:
     """(∇_x f, ∇_y f); with noise (∇_x f + e, ∇_y f + D⁻¹e')."""
 
-    def both(chunk: Any, weight: float) -> tuple[PyTree, PyTree]:
+    def both(chunk: AnyBatch, weight: float) -> tuple[PyTree, PyTree]:
         return jax.grad(lambda x, y: weight * problem.f(x, y, chunk), argnums=(0, 1))(x, y)
 
     grad_x, grad_y = _total(both, batch)
@@ -66,28 +66,28 @@ def grads_f(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> tuple[PyTree,
     return grad_x, grad_y
 
 
-def grad_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
+def grad_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> PyTree:
     """∇_y g."""
     gradient = _total(lambda chunk, weight: _grad_y(problem, x, y, chunk, weight), batch)
     noise = _noise(batch).grad_y_g
     return gradient if noise is None else tree.add(gradient, noise)
 
 
-def grad_x_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
+def grad_x_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> PyTree:
     """∇_x g, for first-order methods; it counts as a call of grad_g, and the paper's noise leaves it exact."""
     return _total(lambda chunk, weight: jax.grad(lambda x: weight * problem.g(x, y, chunk))(x), batch)
 
 
-def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
+def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: AnyBatch) -> PyTree:
     """∇²_yy g · v; with noise + D⁻¹E v."""
 
-    def product(chunk: Any, weight: float) -> PyTree:
+    def product(chunk: AnyBatch, weight: float) -> PyTree:
         return jax.jvp(lambda y: _grad_y(problem, x, y, chunk, weight), (y,), (v,))[1]
 
     return _add_hessian_noise(problem, y, v, batch, _total(product, batch))
 
 
-def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Callable[[PyTree], PyTree]:
+def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Callable[[PyTree], PyTree]:
     """v ↦ ∇²_yy g · v for many v at one point: linearised once, but streamed anew if it takes chunks."""
     if isinstance(batch, Whole) and not batch.in_one_chunk:
         return lambda v: hvp_g(problem, x, y, v, batch)
@@ -95,10 +95,10 @@ def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Callable[[P
     return lambda v: _add_hessian_noise(problem, y, v, batch, product(v))
 
 
-def cross_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
+def cross_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: AnyBatch) -> PyTree:
     """∇²_xy g · v = ∇_x [d/dε g(x, y + εv)]; with noise + E v."""
 
-    def product(chunk: Any, weight: float) -> PyTree:
+    def product(chunk: AnyBatch, weight: float) -> PyTree:
         def directional(x: PyTree) -> jax.Array:
             return jax.jvp(lambda y: weight * problem.g(x, y, chunk), (y,), (v,))[1]
 
@@ -112,7 +112,7 @@ def cross_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> Py
     return tree.add(out, unravel(noise @ tree.ravel(v)[0]))
 
 
-def _grad_y(problem: Problem, x: PyTree, y: PyTree, chunk: Any, weight: float) -> PyTree:
+def _grad_y(problem: Problem, x: PyTree, y: PyTree, chunk: AnyBatch, weight: float) -> PyTree:
     return jax.grad(lambda y: weight * problem.g(x, y, chunk))(y)
 
 
@@ -121,7 +121,7 @@ def _from_z(problem: Problem, y: PyTree, e: PyTree) -> PyTree:
     return tree.mul(inverse_scaling(y, problem.p, problem.shift), e)
 
 
-def _add_hessian_noise(problem: Problem, y: PyTree, v: PyTree, batch: Any, product: PyTree) -> PyTree:
+def _add_hessian_noise(problem: Problem, y: PyTree, v: PyTree, batch: AnyBatch, product: PyTree) -> PyTree:
     noise = _noise(batch).hess_z
     if noise is None:
         return product

@@ -11,9 +11,9 @@ import numpy as np
 from unibio.core import checks, tree
 from unibio.core.batches import Dataset, Full, Sampler, Whole
 from unibio.core.means import check_means
-from unibio.core.noise import visible
+from unibio.core.noise import AnyBatch, visible
 from unibio.core.streams import Site, Turn
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 _STREAMS = 2**32 - 2  # the streams' number among the steps of a run, which fold theirs into its key
 
@@ -47,7 +47,7 @@ class Problem(eqx.Module):
         self,
         f: Callable[..., Any],
         g: Callable[..., Any],
-        p: Any = None,
+        p: Number | None = None,
         shift: PyTree = 0.0,
         f_batches: Sampler | None = None,
         g_batches: Sampler | None = None,
@@ -123,7 +123,7 @@ def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree, si
     return sampler.batch(jax.tree.map(lambda leaf: leaf[0], draws))
 
 
-def _shown(batch: Any) -> Any:
+def _shown(batch: AnyBatch) -> Any:
     """What f and g are called with: of everything, the first chunk."""
     if isinstance(batch, Whole):
         return batch.rows(0, min(batch.dataset.chunk_size, batch.length))
@@ -155,7 +155,7 @@ def check_functions(problem: Problem, x: PyTree, y: PyTree) -> None:
     key = jax.eval_shape(lambda: jax.random.key(0))
     for name, fn, sampler in (("f", problem.f, problem.f_batches), ("g", problem.g, problem.g_batches)):
 
-        def value(x: PyTree, y: PyTree, key: jax.Array, fn: Any = fn, sampler: Any = sampler) -> Any:
+        def value(x: PyTree, y: PyTree, key: jax.Array, fn: Any = fn, sampler: Sampler = sampler) -> Any:
             return fn(x, y, _shown(_one_batch(sampler, key, x, y)))
 
         exact = isinstance(sampler, Full)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core.problem import Problem
 from unibio.core.status import Status
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 Gradient = Callable[[PyTree, Any], PyTree]  # of a lower solver: at a point, on one realisation of the samples
 Draw = Callable[[int], Any]  # so many realisations, stacked
@@ -16,14 +16,14 @@ Draw = Callable[[int], Any]  # so many realisations, stacked
 _MOST = 2**31 - 1
 
 
-def count(products: Any, samples: int) -> jax.Array:
+def count(products: Number, samples: int) -> jax.Array:
     """products × samples as int32; what does not fit is 2³¹ − 1, it never wraps around."""
     products = jnp.asarray(products, jnp.int32)
     fits = products <= _MOST // max(1, samples)
     return jnp.where(fits, products * jnp.int32(min(samples, _MOST)), jnp.int32(_MOST))
 
 
-def add_counts(a: Any, b: Any) -> jax.Array:
+def add_counts(a: Number, b: Number) -> jax.Array:
     """a + b as int32, at most 2³¹ − 1."""
     a, b = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
     return jnp.where(a > _MOST - b, jnp.int32(_MOST), a + b)
@@ -100,6 +100,15 @@ class Info(NamedTuple):
     status: Status = Status.ok
 
 
+class State(Protocol):
+    """The state of a solver: x, y and whatever else its next step needs, as a pytree."""
+
+    @property
+    def x(self) -> PyTree: ...
+    @property
+    def y(self) -> PyTree: ...
+
+
 class BilevelSolver(Protocol):
     """An algorithm. Its state has at least x and y; its numbers are leaves, its sizes static."""
 
@@ -119,7 +128,7 @@ class LowerSolver(Protocol):
     order of uniform convexity, or None. Returns y and how many gradients it took.
     """
 
-    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]: ...
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]: ...
 
 
 class Hypergradient(Protocol):

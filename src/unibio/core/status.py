@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core.tree import Number
+
 
 class Status(eqx.Module):
     """One word that says how a computation ended. `print` shows it; compare it with a word or with `Status.ok`.
@@ -46,7 +48,7 @@ class Status(eqx.Module):
         return status
 
     @classmethod
-    def where(cls, condition: Any, a: "Status", b: "Status") -> "Status":
+    def where(cls, condition: Number, a: "Status", b: "Status") -> "Status":
         """a where the condition is true, else b."""
         return cls(jnp.where(condition, a.code, b.code))
 

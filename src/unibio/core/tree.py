@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.tree_util import KeyPath
 
 PyTree = Any
+Number = float | jax.Array  # a Python float, or an array of one number, which may be traced
 
 add = optax.tree.add
 sub = optax.tree.sub
@@ -71,7 +73,7 @@ def direction(a: PyTree) -> tuple[PyTree, jax.Array]:
     return scale(1 / jnp.where(length > 0, length, 1.0), scaled), unit * length
 
 
-def axpy(s: Any, a: PyTree, b: PyTree) -> PyTree:
+def axpy(s: Number | np.floating[Any], a: PyTree, b: PyTree) -> PyTree:
     """s·a + b."""
     return jax.tree.map(lambda u, v: s * u + v, a, b)
 
@@ -110,7 +112,7 @@ def dtype(tree: PyTree) -> jnp.dtype:
 def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     """Every floating leaf (Python floats too) as an array of dtype `to`, the rest as it is."""
 
-    def convert(path: Any, leaf: Any) -> Any:
+    def convert(path: KeyPath[Any], leaf: Any) -> Any:
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
         if isinstance(leaf, (float, np.floating)) and float(jnp.finfo(to).max) < abs(float(leaf)) < math.inf:
             name = jax.tree_util.keystr(path).lstrip(".") or "a number"

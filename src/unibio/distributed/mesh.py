@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import KeyPath
 
 from unibio.core import checks
 from unibio.core.batches import Dataset
@@ -148,7 +149,7 @@ def _sampler(sampler: Any, mesh: Mesh) -> Any:
 def _placed(variable: PyTree, mesh: Mesh, rule: Rule) -> PyTree:
     """Every array where the rule says; numbers are no arrays, and what is on the mesh stays."""
 
-    def place(path: Any, leaf: Any) -> Any:
+    def place(path: KeyPath[Any], leaf: Any) -> Any:
         if not isinstance(leaf, (jax.Array, np.ndarray)):
             return leaf
         if isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh:

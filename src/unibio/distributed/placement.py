@@ -8,7 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from unibio.core.problem import Problem
-from unibio.core.protocols import Info
+from unibio.core.protocols import BilevelSolver, Info, State
 from unibio.core.tree import PyTree
 
 
@@ -28,15 +28,15 @@ class Placed(eqx.Module):
         state, info = self.solver.init(problem, x, y, key)
         return self._kept(state), info
 
-    def step(self, problem: Problem, state: Any, key: jax.Array) -> tuple[Any, Info]:
+    def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[Any, Info]:
         state, info = self.solver.step(problem, state, key)
         return self._kept(state), info
 
-    def shardings(self, state: Any) -> Any:
+    def shardings(self, state: PyTree) -> Any:
         """Where each part of a state (or of its shapes) lies."""
         return jax.tree.map(lambda leaf: self._sharding(leaf.shape), state)
 
-    def _kept(self, state: Any) -> Any:
+    def _kept(self, state: State) -> Any:
         return jax.tree.map(jax.lax.with_sharding_constraint, state, self.shardings(state))
 
     def _sharding(self, shape: tuple[int, ...]) -> NamedSharding:
@@ -49,7 +49,7 @@ class Placed(eqx.Module):
         return NamedSharding(mesh, PartitionSpec())
 
 
-def placed(solver: Any, x: PyTree, y: PyTree) -> Any:
+def placed(solver: BilevelSolver, x: PyTree, y: PyTree) -> Any:
     """The solver as it is, or with its state on the mesh of x and y."""
     leaves = [leaf for leaf in jax.tree.leaves((x, y)) if isinstance(leaf.sharding, NamedSharding)]
     return Placed(solver, tuple((leaf.shape, leaf.sharding) for leaf in leaves)) if leaves else solver

@@ -2,11 +2,12 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 
-def write_file(path: Path, write: Any) -> None:
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -19,12 +19,13 @@ that.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from unibio.core import coordinates, linear, oracle, tree
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Evaluation, HyperInfo, add_counts, count
 from unibio.core.status import Status
@@ -39,7 +40,7 @@ _PROBES = 8
 _POINTS = 18
 
 
-def promised(dtype: Any) -> float:
+def promised(dtype: jnp.dtype) -> float:
     """The relative error that the status `ok` promises: 1e-4 in float64, 1e-2 in float32."""
     return 1e-4 if jnp.finfo(dtype).eps < 1e-10 else 1e-2
 
@@ -145,7 +146,9 @@ def _with_v(problem: Problem, x: PyTree, info: HyperInfo, m: PyTree) -> HyperInf
     return info._replace(at=info.at._replace(v=cg.value), calls=info.calls.plus(calls))
 
 
-def _calls(looks: _Looks, elsewhere: bool, singular: bool, f_batch: Any, g_batch: Any, part: Any) -> Calls:
+def _calls(
+    looks: _Looks, elsewhere: bool, singular: bool, f_batch: AnyBatch, g_batch: AnyBatch, part: AnyBatch
+) -> Calls:
     """What the assessment asked for: a gradient a look and the products of CG; an estimate at each look but possibly
     the first; eight products for the diagonal, on a part of the data."""
     f_samples, g_samples, n = oracle.samples(f_batch), oracle.samples(g_batch), looks.number

@@ -1,7 +1,6 @@
 """y*(x) as a function that jax can differentiate, also where the lower Hessian is singular."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,7 +49,7 @@ def _argmin(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
 
 
 @_argmin.def_jvp
-def _argmin_jvp(primals: Any, tangents: Any) -> tuple[PyTree, PyTree]:
+def _argmin_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[PyTree, PyTree]:
     problem, x, y0 = primals
     problem_dot, x_dot, _ = tangents
     y = _argmin(problem, x, y0)

@@ -5,14 +5,14 @@ preconditioner of H v = ∇_y f gives the same v; where it is singular everythin
 distance δ away (`regular_point`), and v is the limit.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, coordinates, linear, oracle, tree
-from unibio.core.noise import Noise
+from unibio.core.noise import AnyBatch, Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Evaluation, HyperInfo, add_counts, count
 from unibio.core.status import Status
@@ -95,13 +95,13 @@ class Implicit(eqx.Module):
         )
 
     def _given_point(
-        self, problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch: Any, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, f_batch: AnyBatch, g_batch: AnyBatch, key: jax.Array | None
     ) -> tuple[RegularPoint, Prepared]:
         prepared = self.prepare(problem, x, y, key)
         return unmoved(y, prepared.rows, prepared.hvp), prepared
 
     def _regular_point(
-        self, problem: Problem, x: PyTree, y: PyTree, f_batch: Any, g_batch: Any, key: jax.Array | None
+        self, problem: Problem, x: PyTree, y: PyTree, f_batch: AnyBatch, g_batch: AnyBatch, key: jax.Array | None
     ) -> tuple[RegularPoint, Prepared]:
         """The preparation tells which rows of H vanish. If some do, y is moved and everything prepared again, in a
         second round of the same loop, so that a program contains the preparation once."""
@@ -133,7 +133,7 @@ def not_assessed(value: PyTree) -> tuple[jax.Array, jax.Array, jax.Array]:
     return nan, nan, nan
 
 
-def with_rows(diagonal: Diagonal, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Prepared:
+def with_rows(diagonal: Diagonal, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Prepared:
     """A preconditioner and the rows of H: those that its own products have shown, if none of them vanishes, else those
     that one more product shows. (It may have looked at a part of the data only; g is convex on each, so a row that is
     not 0 there is not 0 on all of them.)"""

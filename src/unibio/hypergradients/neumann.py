@@ -32,7 +32,7 @@ class Form(Protocol):
     def ends_with_residual(self) -> bool: ...
 
     def products(self, terms: int) -> int: ...
-    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any: ...
+    def __call__(self, factor: Factor, b: PyTree, draws: PyTree, terms: int, key: jax.Array | None) -> Any: ...
 
 
 class Horner(eqx.Module):
@@ -43,8 +43,8 @@ class Horner(eqx.Module):
     def products(self, terms: int) -> int:
         return terms - 1
 
-    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
-        def step(carry: Any, draw: Any) -> Any:
+    def __call__(self, factor: Factor, b: PyTree, draws: PyTree, terms: int, key: jax.Array | None) -> Any:
+        def step(carry: PyTree, draw: PyTree) -> Any:
             u, _ = carry
             following = tree.add(b, factor(u, draw))
             return (following, tree.sub(following, u)), None
@@ -61,11 +61,11 @@ class Independent(eqx.Module):
     def products(self, terms: int) -> int:
         return terms * (terms - 1) // 2
 
-    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+    def __call__(self, factor: Factor, b: PyTree, draws: PyTree, terms: int, key: jax.Array | None) -> Any:
         firsts = jnp.asarray([j == 1 for q in range(1, terms) for j in range(1, q + 1)], bool)
         lasts = jnp.asarray([j == q for q in range(1, terms) for j in range(1, q + 1)], bool)
 
-        def step(carry: Any, inputs: Any) -> Any:
+        def step(carry: PyTree, inputs: PyTree) -> Any:
             total, u = carry
             first, last, draw = inputs
             u = factor(tree.where(first, b, u), draw)
@@ -84,8 +84,8 @@ class Nested(eqx.Module):
     def products(self, terms: int) -> int:
         return terms - 1
 
-    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
-        def step(carry: Any, draw: Any) -> Any:
+    def __call__(self, factor: Factor, b: PyTree, draws: PyTree, terms: int, key: jax.Array | None) -> Any:
+        def step(carry: PyTree, draw: PyTree) -> Any:
             total, r = carry
             r = factor(r, draw)
             return (tree.add(total, r), r), None
@@ -103,12 +103,12 @@ class Randomised(eqx.Module):
     def products(self, terms: int) -> int:
         return terms - 1
 
-    def __call__(self, factor: Factor, b: PyTree, draws: Any, terms: int, key: Any) -> Any:
+    def __call__(self, factor: Factor, b: PyTree, draws: PyTree, terms: int, key: jax.Array | None) -> Any:
         if key is None:
             raise ValueError("Randomised() draws its length: pass key=jax.random.key(0), or use Horner().")
         q = jax.random.randint(key, (), 0, terms, jnp.int32)
 
-        def step(u: PyTree, inputs: Any) -> Any:
+        def step(u: PyTree, inputs: PyTree) -> Any:
             j, draw = inputs
             return jax.lax.cond(j < q, lambda: factor(u, draw), lambda: u), None
 
@@ -154,7 +154,7 @@ class Neumann(Implicit):
         most = self.form.products(self.terms)
         draws = None if key_terms is None else problem.g_draws(key_terms, most, x, y, Site.hessian)
 
-        def factor(u: PyTree, draw: Any) -> PyTree:
+        def factor(u: PyTree, draw: PyTree) -> PyTree:
             batch = problem.g_batches.whole() if key is None else problem.g_batches.batch(draw)
             return tree.axpy(-1 / c, tree.mul(m, oracle.hvp_g(problem, x, y, u, batch)), u)
 

@@ -1,6 +1,6 @@
 """Positive diagonals M: every one gives the same v = H⁻¹∇_y f, some give it sooner."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, coordinates, linear, oracle, tree
 from unibio.core.batches import Batch, Whole
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
 from unibio.core.protocols import add_counts, count
 from unibio.core.tree import PyTree
@@ -27,20 +28,20 @@ class Diagonal(NamedTuple):
 class Preconditioner(Protocol):
     """A positive diagonal for the Hessian on a batch."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal: ...
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal: ...
 
 
 class Identity(eqx.Module):
     """M = I: no preconditioner."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal:
         return Diagonal(jax.tree.map(jnp.ones_like, y), None, jnp.int32(0))
 
 
 class Power(eqx.Module):
     """M = D = 1/((p−1)|y−a0|^(p−2)), the paper's coordinate; best when c‖y‖_p^p dominates g."""
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal:
         return Diagonal(coordinates.scaling(y, problem.p, problem.shift), None, jnp.int32(0))
 
 
@@ -60,7 +61,7 @@ class Jacobi(eqx.Module):
             if self.probes & (self.probes - 1):
                 raise ValueError(f"probes must be a power of two; got {self.probes}. Use 8 or 16.")
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal:
         tiny = jnp.finfo(tree.dtype(y)).tiny
         operator, samples = oracle.hessian_g(problem, x, y, batch), oracle.samples(batch)
         if self.probes is None:
@@ -83,13 +84,14 @@ class Auto(eqx.Module):
     two over a few steps would choose wrongly: with D the error falls late, but then all at once.
     """
 
-    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: Any) -> Diagonal:
+    def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal:
         few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
         chosen: Preconditioner = Power() if few and problem.p is not None else Jacobi()
         return chosen(problem, x, y, batch)
 
 
-def rough_part(batch: Any) -> Any:
+def rough_part(batch: AnyBatch) -> AnyBatch:
     """The batch itself, or 2048 evenly spread samples of a data set of more than 8192: enough for a rough diagonal."""
-    large = isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS
-    return batch.dataset.spread(_ROUGH_ROWS) if large else batch
+    if isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS:
+        return batch.dataset.spread(_ROUGH_ROWS)
+    return batch

@@ -6,15 +6,16 @@ other points around y: in other directions, at larger distances.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from unibio.core import coordinates, linear, oracle, tree
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.protocols import Calls, count
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 _FARTHEST = 70.0  # exponents of 2: distances up to 1e21 are tried
 _UNITS = 2.0**70  # a row of H may grow by this factor in the search for ∇_y f, if f is measured in such small units
@@ -50,7 +51,9 @@ def vanishing(rows: PyTree) -> PyTree:
     return jax.tree.map(lambda r: jnp.abs(r) < safe, rows)
 
 
-def regular_point(problem: Problem, x: PyTree, y: PyTree, g_batch: Any, slope: Slope | None = None) -> RegularPoint:
+def regular_point(
+    problem: Problem, x: PyTree, y: PyTree, g_batch: AnyBatch, slope: Slope | None = None
+) -> RegularPoint:
     """y, or where a row of H vanishes there, the point that `moved_away` finds. Costs one product that looks for such
     rows, and those of the search only if there are any."""
     problem, x, y = jax.lax.stop_gradient((problem, x, y))
@@ -65,7 +68,9 @@ def unmoved(y: PyTree, rows: PyTree, hvp: jax.Array) -> RegularPoint:
     return RegularPoint(y, vanishing(rows), tree.zeros_like(y), rows, jnp.int32(0), Calls(hvp=hvp))
 
 
-def moved_away(problem: Problem, x: PyTree, point: RegularPoint, g_batch: Any, slope: Slope | None) -> RegularPoint:
+def moved_away(
+    problem: Problem, x: PyTree, point: RegularPoint, g_batch: AnyBatch, slope: Slope | None
+) -> RegularPoint:
     """Moves the coordinates of y whose row of H vanishes as far as H needs to have digits, and no further.
 
     H is positive semidefinite, so H_ii = 0 exactly when row i is 0. A row counts as vanishing below
@@ -150,7 +155,7 @@ def _distance(exponent: PyTree) -> PyTree:
     return tree.mul(jax.tree.map(jnp.exp2, exponent), linear.uneven(exponent, 0.0))
 
 
-def row_probe(problem: Problem, x: PyTree, y: PyTree, batch: Any) -> PyTree:
+def row_probe(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> PyTree:
     """H z for one fixed z of unequal magnitudes: entry i is 0 only if row i of H is."""
     signs = jax.tree.map(lambda leaf: leaf[0], linear.probes(y, 1))
     flat, unravel = tree.ravel(signs)
@@ -221,7 +226,7 @@ def differentiable_in_z(problem: Problem, x: PyTree, y: PyTree) -> Differentiabl
     steps = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions(y))
 
     def answer(quantity: Callable[[PyTree], PyTree]) -> PyTree:
-        def at(factor: Any) -> PyTree:
+        def at(factor: Number) -> PyTree:
             def one(step: PyTree) -> PyTree:
                 place = jax.tree.map(
                     lambda leaf, a0, w, s, d: jnp.where(w, a0 + factor * d * s, leaf),

@@ -88,21 +88,21 @@ class Unrolled(eqx.Module):
             floors,
         )
 
-    def _samples(self, problem: Problem, draws: Any) -> int:
+    def _samples(self, problem: Problem, draws: PyTree) -> int:
         first = jax.tree.map(lambda leaf: leaf[0], draws)
         return oracle.samples(problem.g_batches.whole() if draws is None else problem.g_batches.batch(first))
 
-    def _descend(self, problem: Problem, x: PyTree, y: PyTree, draws: Any) -> PyTree:
+    def _descend(self, problem: Problem, x: PyTree, y: PyTree, draws: PyTree) -> PyTree:
         """y_K."""
 
-        def gradient(y: PyTree, draw: Any) -> PyTree:
+        def gradient(y: PyTree, draw: PyTree) -> PyTree:
             batch = problem.g_batches.whole() if draws is None else problem.g_batches.batch(draw)
             return oracle.grad_g(problem, x, y, batch)
 
-        def step_y(y: PyTree, draw: Any) -> Any:
+        def step_y(y: PyTree, draw: PyTree) -> Any:
             return tree.axpy(-self.step_size, gradient(y, draw), y), None
 
-        def step_z(z: PyTree, draw: Any) -> Any:
+        def step_z(z: PyTree, draw: PyTree) -> Any:
             y = coordinates.from_z(z, problem.p, problem.shift)
             return tree.axpy(-self.step_size, gradient(y, draw), z), None
 

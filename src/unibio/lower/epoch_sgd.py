@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from unibio.core import checks, tree
 from unibio.core.coordinates import order
 from unibio.core.protocols import Draw, Gradient
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 ONE_STEP = (
     "An epoch ends at the mean of its points before each update, so that one of a single step ends where it began."
@@ -73,10 +73,10 @@ class EpochSGD(eqx.Module):
                 f"raise steps or lower first_epoch."
             )
 
-    def schedule(self, p: Any) -> Schedule:
+    def schedule(self, p: Number | None) -> Schedule:
         """Every step's numbers, as arrays of length T; p may be traced."""
         dtype = jnp.result_type(self.step_size, float) if p is None else jnp.result_type(p, float)
-        tau = self.tau if self.tau is not None else 2 * (order(p) - 1) / p
+        tau = self.tau if self.tau is not None else 2 * (order(p) - 1) / order(p)
         first, tau, most = (jnp.asarray(value, dtype) for value in (self.first_epoch, tau, self.steps))
         eps = jnp.finfo(dtype).eps
         # τ ≥ 1 and T_1 ≥ 2: k epochs take more than 2^k − 1 steps. An exact integer must not be rounded down.
@@ -99,7 +99,7 @@ class EpochSGD(eqx.Module):
         step = jnp.arange(self.steps, dtype=jnp.int32)[None, :]
         here = (start[:, None] <= step) & (step < end[:, None])
 
-        def each(numbers: Any) -> jax.Array:
+        def each(numbers: PyTree) -> jax.Array:
             column = jnp.broadcast_to(jnp.asarray(numbers, dtype), k.shape)[:, None]
             return jnp.sum(jnp.where(here, column, 0.0), axis=0)
 
@@ -112,10 +112,10 @@ class EpochSGD(eqx.Module):
             jnp.max(end),
         )
 
-    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]:
         schedule = tree.cast(self.schedule(p), tree.dtype(y))
 
-        def step(carry: Any, inputs: Any) -> Any:
+        def step(carry: PyTree, inputs: PyTree) -> Any:
             w, centre, mean = carry
             numbers, realisation = inputs
             # Beyond the last epoch γ = 0 and nothing moves; the cond only saves the gradients.

@@ -155,7 +155,7 @@ def _solve(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
 
 
 @_solve.def_jvp
-def _refuse_derivative(primals: Any, tangents: Any) -> Any:
+def _refuse_derivative(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     raise TypeError("lower_solution has no derivative: use unibio.argmin(problem)(x, y0), which does.")
 
 

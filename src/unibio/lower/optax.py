@@ -9,7 +9,7 @@ import optax
 
 from unibio.core import checks, tree
 from unibio.core.protocols import Draw, Gradient
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 
 class Optax(eqx.Module):
@@ -30,8 +30,8 @@ class Optax(eqx.Module):
         checks.number("Optax(step_size=…)", self.step_size, low=0.0, strict=True)
         checks.optimiser("optimiser", self.optimiser)
 
-    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
-        def step(carry: Any, realisation: Any) -> Any:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]:
+        def step(carry: PyTree, realisation: PyTree) -> Any:
             w, state = carry
             update, state = checks.optimiser_step(self.optimiser, gradient(w, realisation), state, w)
             return (tree.axpy(self.step_size, update, w), state), None

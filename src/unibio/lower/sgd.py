@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.protocols import Draw, Gradient
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 
 class SGD(eqx.Module):
@@ -26,8 +26,8 @@ class SGD(eqx.Module):
         checks.whole_number("steps", self.steps, low=1)
         checks.number("SGD(step_size=…)", self.step_size, low=0.0, strict=True)
 
-    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Any) -> tuple[PyTree, jax.Array]:
-        def step(w: PyTree, realisation: Any) -> Any:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]:
+        def step(w: PyTree, realisation: PyTree) -> Any:
             return tree.axpy(-self.step_size, gradient(w, realisation), w), None
 
         w, _ = jax.lax.scan(step, y, draw(self.steps), length=self.steps)

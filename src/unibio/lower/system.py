@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import linear, tree
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 PROBES = 8
 DENSE = 128  # up to so many unknowns the Hessian is built and factorised: exact steps for any condition number
@@ -37,7 +37,7 @@ def system(operator: linear.Operator, like: PyTree) -> System:
         diagonal, _, refined = linear.estimate_diagonal(filled, like, PROBES, filled)
         inverse = jax.tree.map(lambda d: 1 / d, diagonal)
 
-        def by_cg(b: PyTree, rtol: Any) -> tuple[PyTree, jax.Array]:
+        def by_cg(b: PyTree, rtol: Number) -> tuple[PyTree, jax.Array]:
             cg = linear.conjugate_gradients(filled, b, inverse, rtol, _CG_STEPS)
             return tree.or_nan(cg.curvature != linear.NEGATIVE, cg.value), cg.steps
 
@@ -49,7 +49,7 @@ def system(operator: linear.Operator, like: PyTree) -> System:
     s = jax.lax.rsqrt(diagonal)
     factor = jax.scipy.linalg.cho_factor(s[:, None] * matrix * s[None, :] + jnp.diag(none.astype(flat.dtype)))
 
-    def by_cholesky(b: PyTree, rtol: Any) -> tuple[PyTree, jax.Array]:
+    def by_cholesky(b: PyTree, rtol: Number) -> tuple[PyTree, jax.Array]:
         return unravel(s * jax.scipy.linalg.cho_solve(factor, s * tree.ravel(b)[0])), jnp.int32(0)
 
     return System(by_cholesky, unravel(1 / diagonal), empty, jnp.int32(flat.size))

@@ -5,7 +5,7 @@ A small gradient does not tell: exp(−y) has one far out, cos y at its maximum,
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from unibio.core import coordinates, linear, oracle, tree
 from unibio.core.batches import Batch, Whole
 from unibio.core.problem import Problem
 from unibio.core.status import Status
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 from unibio.lower.system import DENSE, PROBES, system, vanishing
 
 _CLOSE = 64.0  # units of rounding to which ∇_y g must vanish
@@ -135,7 +135,7 @@ def _flattest(operator: linear.Operator, point: Point, noise: PyTree) -> _Line:
     ridged, diagonal, negative = _ridged(operator, point.y)
     root, solver = jax.tree.map(jnp.sqrt, diagonal), system(ridged, point.y)
 
-    def iteration(_: Any, carry: tuple[PyTree, jax.Array]) -> tuple[PyTree, jax.Array]:
+    def iteration(_: PyTree, carry: tuple[PyTree, jax.Array]) -> tuple[PyTree, jax.Array]:
         v, more = solver.solve(tree.mul(root, tree.direction(tree.mul(root, carry[0]))[0]), _RTOL)
         return v, carry[1] + more
 
@@ -190,7 +190,7 @@ def _along(problem: Problem, x: PyTree, point: Point, v: PyTree, noise: PyTree) 
     def pushes_back(t: jax.Array) -> jax.Array:
         there = tree.axpy(t, v, point.y)
 
-        def gradient(units: Any) -> PyTree:
+        def gradient(units: Number) -> PyTree:
             near = jax.tree.map(lambda y, a, z: y + units * eps * jnp.maximum(a, jnp.abs(y)) * z, there, size, z)
             return oracle.grad_g(problem, x, near, problem.g_batches.whole())
 
@@ -217,7 +217,7 @@ class _Turning(NamedTuple):
     flat: jax.Array
 
 
-def _turning(look: Look, dtype: Any) -> _Turning:
+def _turning(look: Look, dtype: jnp.dtype) -> _Turning:
     """Looks at t = 1, and then at 4, 16, … or at 1/4, 1/16, …, always on both sides."""
     no, one = jnp.asarray(False), jnp.ones((), dtype)
     none = jax.tree.map(lambda s: jnp.zeros((2, *s.shape), bool), jax.eval_shape(look, one))
@@ -248,7 +248,7 @@ def rounding(problem: Problem, x: PyTree, point: Point) -> tuple[PyTree, PyTree]
     batch, dtype = problem.g_batches.whole(), tree.dtype(point.y)
     eps, size = jnp.finfo(dtype).eps, sizes(point.path)
 
-    def change(factor: Any, z: PyTree) -> PyTree:
+    def change(factor: Number, z: PyTree) -> PyTree:
         near = jax.tree.map(lambda y, a, z: y + factor * a * z, point.y, size, z)
         return jax.tree.map(lambda a, b: jnp.abs(a - b), oracle.grad_g(problem, x, near, batch), point.gradient)
 

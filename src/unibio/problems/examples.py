@@ -6,12 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from unibio.core.batches import Sampler
 from unibio.core.checks import as_real, real_array
 from unibio.core.coordinates import abs_pow, spow
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
+from unibio.core.tree import Number
 
 
 class _SineUpper(eqx.Module):
@@ -19,7 +21,7 @@ class _SineUpper(eqx.Module):
 
     p: Any = eqx.field(converter=as_real)
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         half_pi = jnp.asarray(jnp.pi / 2, y.dtype)
         return jnp.sum(jnp.sin(jnp.clip(spow(y, self.p - 1), -half_pi, half_pi)))
 
@@ -29,7 +31,7 @@ class _PowerUpper(eqx.Module):
 
     p: Any = eqx.field(converter=as_real)
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         return jnp.sum(spow(y, self.p - 1))
 
 
@@ -38,7 +40,7 @@ class _PowerLower(eqx.Module):
 
     p: Any = eqx.field(converter=as_real)
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.sum(y * jnp.sin(x))
 
 
@@ -48,14 +50,14 @@ class _CoupledLower(eqx.Module):
     p: Any = eqx.field(converter=as_real)
     coupling: jax.Array
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.dot(y, self.coupling @ jnp.sin(x))
 
 
 class _QuadraticUpper(eqx.Module):
     target: jax.Array
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         return jnp.sum((y - self.target) ** 2) / 2 + jnp.sum(x**2) / 20
 
 
@@ -63,7 +65,7 @@ class _QuadraticLower(eqx.Module):
     hessian: jax.Array
     coupling: jax.Array
 
-    def __call__(self, x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
         return jnp.dot(y, self.hessian @ y) / 2 - jnp.dot(y, self.coupling @ x)
 
 
@@ -72,7 +74,7 @@ def example1(f_batches: Sampler | None = None, g_batches: Sampler | None = None)
     return example4(4.0, f_batches, g_batches)
 
 
-def example3(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
+def example3(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
     """f = sin(y^(p−1)) inside |y|^(p−1) ≤ π/2 and ±1 outside, g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
 
     x and y are scalars, or vectors of one length (then a sum over coordinates).
@@ -80,13 +82,13 @@ def example3(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None
     return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
-def example4(p: Any, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
+def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
     """f = Σ spow(y_i, p−1), g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i. x and y: vectors of one length."""
     return Problem(_PowerUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
 def coupled_example3(
-    p: Any, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
+    p: Number, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
 ) -> Problem:
     """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x: every assumption holds and y does not drop out.
 
@@ -96,7 +98,7 @@ def coupled_example3(
     return Problem(_SineUpper(p), lower, p, f_batches=f_batches, g_batches=g_batches)
 
 
-def quadratic(hessian: Any, coupling: Any, target: Any) -> Problem:
+def quadratic(hessian: ArrayLike, coupling: ArrayLike, target: ArrayLike) -> Problem:
     """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
     arrays = {"hessian": hessian, "coupling": coupling, "target": target}
     hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())

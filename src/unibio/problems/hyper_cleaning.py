@@ -13,7 +13,7 @@ from unibio.core import checks, tree
 from unibio.core.batches import Batch, Dataset
 from unibio.core.coordinates import abs_pow
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 
 class Setting(NamedTuple):
@@ -44,7 +44,7 @@ class LpLoss(eqx.Module):
 class Cleaning(Protocol):
     """How the upper variable x cleans: what the lower level minimises on a batch, and what the upper level sees."""
 
-    def init(self, samples: int, dtype: Any) -> PyTree: ...
+    def init(self, samples: int, dtype: jnp.dtype) -> PyTree: ...
     def lower(self, x: PyTree, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array: ...
     def upper(self, x: PyTree, outputs: jax.Array) -> jax.Array: ...
 
@@ -53,13 +53,13 @@ class Weights(eqx.Module):
     """weight_i·loss_i below, the model's own outputs above. Subclasses say what the weights are."""
 
     @abc.abstractmethod
-    def weights(self, x: Any, batch: Batch, losses: jax.Array) -> jax.Array: ...
+    def weights(self, x: PyTree, batch: Batch, losses: jax.Array) -> jax.Array: ...
 
-    def lower(self, x: Any, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array:
+    def lower(self, x: PyTree, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array:
         losses = loss(outputs, batch.value[1])
         return self.weights(x, batch, losses) * losses
 
-    def upper(self, x: Any, outputs: jax.Array) -> jax.Array:
+    def upper(self, x: PyTree, outputs: jax.Array) -> jax.Array:
         return outputs
 
 
@@ -68,7 +68,7 @@ class PerSample(Weights):
 
     start: float = eqx.field(default=0.0, static=True)
 
-    def init(self, samples: int, dtype: Any) -> jax.Array:
+    def init(self, samples: int, dtype: jnp.dtype) -> jax.Array:
         return jnp.full(samples, self.start, dtype)
 
     def weights(self, x: jax.Array, batch: Batch, losses: jax.Array) -> jax.Array:
@@ -84,7 +84,7 @@ class Shared(Weights):
 
     groups: jax.Array = eqx.field(converter=lambda g: jnp.asarray(g, jnp.int32))
 
-    def init(self, samples: int, dtype: Any) -> jax.Array:
+    def init(self, samples: int, dtype: jnp.dtype) -> jax.Array:
         if self.groups.shape != (samples,):
             raise ValueError(
                 f"groups must give each of the {samples} training samples its group; got {self.groups.shape}."
@@ -103,7 +103,7 @@ class LossNetwork(Weights):
 
     hidden: int = eqx.field(static=True, default=16)
 
-    def init(self, samples: int, dtype: Any) -> dict[str, jax.Array]:
+    def init(self, samples: int, dtype: jnp.dtype) -> dict[str, jax.Array]:
         grid = np.linspace(-1, 1, self.hidden)
         return {
             "w": jnp.asarray(np.where(np.arange(self.hidden) % 2, 1.0, -1.0), dtype),
@@ -136,7 +136,7 @@ class NoiseRate(eqx.Module):
     def __check_init__(self) -> None:
         checks.number("NoiseRate(start=…)", self.start, low=0.0, strict=True, high=0.99)
 
-    def init(self, samples: int, dtype: Any) -> dict[str, jax.Array]:
+    def init(self, samples: int, dtype: jnp.dtype) -> dict[str, jax.Array]:
         return {
             "rate": jnp.asarray(np.log(self.start / (1 - self.start)), dtype),
             "temperature": jnp.zeros((), dtype),
@@ -153,7 +153,7 @@ class NoiseRate(eqx.Module):
         return jnp.exp(x["temperature"]) * outputs
 
 
-def as_seen(rate: Any, logits: jax.Array) -> jax.Array:
+def as_seen(rate: Number, logits: jax.Array) -> jax.Array:
     """log((1−r) p + r (1−p)/(K−1)): log-probabilities of labels that are wrong at the rate r, other classes alike."""
     p = jax.nn.softmax(logits)
     return jnp.log((1 - rate) * p + rate * (1 - p) / (logits.shape[-1] - 1))
@@ -200,8 +200,8 @@ def hyper_cleaning(
     params: PyTree,
     train: tuple[Any, Any],
     validation: tuple[Any, Any],
-    p: Any = 3.0,
-    c: Any = 1e-4,
+    p: Number = 3.0,
+    c: Number = 1e-4,
     *,
     batch_size: int = 128,
     loss: Loss = cross_entropy,

@@ -12,6 +12,7 @@ from unibio.core.batches import Batch, Dataset
 from unibio.core.checks import as_real
 from unibio.core.coordinates import abs_pow
 from unibio.core.problem import Problem
+from unibio.core.tree import Number
 
 
 class _ValidationLoss(eqx.Module):
@@ -40,7 +41,7 @@ class _WeightedLoss(eqx.Module):
 
 
 def lp_regression(
-    train: tuple[Any, Any], validation: tuple[Any, Any], p: Any, c: Any = 1e-2, batch_size: int | None = None
+    train: tuple[Any, Any], validation: tuple[Any, Any], p: Number, c: Number = 1e-2, batch_size: int | None = None
 ) -> Problem:
     """x = λ, one weight logit per training sample; y = w, the coefficients.
 

@@ -9,6 +9,7 @@ of a reasonable size.
 from typing import Any
 
 from unibio.core import checks, tree
+from unibio.core.protocols import BilevelSolver
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.run.between import NEVER, Between, End, Restart, View
@@ -20,7 +21,7 @@ GROWTH = 1000.0  # x and y at an anchor are at most so many times as large as at
 HALVED = "the step sizes were halved"  # what a restart says
 
 
-def in_force(solver: Any, restarts: list[str]) -> Any:
+def in_force(solver: BilevelSolver, restarts: list[str]) -> Any:
     """The solver with its step sizes halved as often as these restarts say."""
     return scaled(solver, 0.5 ** restarts.count(HALVED))
 
@@ -28,7 +29,7 @@ def in_force(solver: Any, restarts: list[str]) -> Any:
 class BackOff(Between):
     """Answers a divergence up to `most` times with half the step sizes from the last good anchor on."""
 
-    def __init__(self, most: int, solver: Any, start: PyTree) -> None:
+    def __init__(self, most: int, solver: BilevelSolver, start: PyTree) -> None:
         checks.whole_number("back_off", most, low=0)
         if most and not has_step_sizes(solver):
             raise ValueError(f"back_off halves step sizes, but {type(solver).__name__} has no field named …step_size.")

@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core import checks
-from unibio.core.protocols import Calls
+from unibio.core.protocols import Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.files.archive import Facts, decode, encode
@@ -58,7 +59,7 @@ class Checkpoints:
         """The checkpoints in the folder, the newest first. Files with other names are ignored."""
         return sorted((path for path in Path(self.folder).glob("*") if _NAME.fullmatch(path.name)), reverse=True)
 
-    def write(self, step: int, facts: Facts, state: Any) -> None:
+    def write(self, step: int, facts: Facts, state: State) -> None:
         """Writes the checkpoint of this step, and deletes those that are no longer kept."""
         content = encode(facts, {"state": jax.tree.leaves(state)})
         write_bytes(Path(self.folder) / f"step-{step:012d}{_SUFFIX}", content)
@@ -147,7 +148,7 @@ class Keeper(Between):
         view.record.compiled(compiling)
         return facts
 
-    def _write(self, record: Record, states: Any, probe: Facts) -> None:
+    def _write(self, record: Record, states: PyTree, probe: Facts) -> None:
         """Writes both files. If that fails (the disk is full, say), a warning says so and the run goes on: earlier
         files stay."""
         if len(record.restarts) != self.generation:
@@ -235,7 +236,7 @@ _MISFIT = (
 )
 
 
-def _restored(array: Any, leaf: Any) -> jax.Array:
+def _restored(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:
     made = jnp.asarray(array)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         made = jax.random.wrap_key_data(made)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import tree
 from unibio.core.problem import Problem
-from unibio.core.protocols import BilevelSolver
+from unibio.core.protocols import BilevelSolver, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
 def stretches(
     solver: BilevelSolver,
     problem: Problem,
-    state: Any,
+    state: State,
     key: jax.Array,
     step: int,
     limit: Callable[[int], int],
@@ -50,7 +50,7 @@ def stretches(
         program: `advance`, or the same for many lanes at once.
     """
 
-    def taken(number: int, state: Any, step: int) -> Stretch:
+    def taken(number: int, state: State, step: int) -> Stretch:
         args = solver, problem, state, key, jnp.int32(step), jnp.int32(number)
         (after, log), seconds, compiling = run(program, *args, capacity=CAPACITY)
         log = jax.tree.map(lambda leaf: leaf[..., :number], gathered(log))
@@ -86,7 +86,7 @@ class Driver:
         self.problem, self.x0, self.y0, self.key = problem, x0, y0, key
         self.steps, self.record, self.between, self.chunk = steps, record, tuple(between), chunk
 
-    def run(self, solver: BilevelSolver, state: Any) -> tuple[Any, End]:
+    def run(self, solver: BilevelSolver, state: State | None) -> tuple[Any, End]:
         """Goes on with this solver from this state (None: the start) to the end, through restarts; the last state, None
         if the solver's warm start was never finite."""
         begins = True
@@ -114,7 +114,7 @@ class Driver:
         why = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
         return None, End(Status.diverged, why)
 
-    def _advanced(self, solver: BilevelSolver, state: Any) -> tuple[Any, End | Restart]:
+    def _advanced(self, solver: BilevelSolver, state: State) -> tuple[Any, End | Restart]:
         """Stretch after stretch, until an object ends the run or restarts it, or all steps are done."""
 
         def limit(step: int) -> int:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
-from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.tree import PyTree
 from unibio.distributed.dataset import SAMPLES
 from unibio.distributed.processes import from_leader, gathered, is_leader
@@ -128,7 +128,7 @@ def run_ensemble(
 
 def kept_ensemble(
     folder: str | os.PathLike[str] | None, problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array,
-    metrics: Any, title: str, length: dict[str, Any], mesh: Mesh | None,
+    metrics: Metric | Sequence[Metric], title: str, length: dict[str, Any], mesh: Mesh | None,
 ) -> tuple[Table, float]:  # fmt: skip
     """The table of `run_ensemble` with these arguments, kept in the folder or made now; and the seconds of its
     compilation. Processes that share the work see what the first one sees."""
@@ -144,7 +144,12 @@ def kept_ensemble(
 
 
 def depends_on(
-    problem: Problem, solvers: Sequence[BilevelSolver], x0: PyTree, y0: PyTree, keys: jax.Array, metrics: Any
+    problem: Problem,
+    solvers: Sequence[BilevelSolver],
+    x0: PyTree,
+    y0: PyTree,
+    keys: jax.Array,
+    metrics: Metric | Sequence[Metric],
 ) -> Facts:
     """All that the numbers of `run_ensemble` depend on, except for the length of the run: its arguments, versions and
     settings, and its programs before compilation, which contain every constant that f, g or a metric uses."""
@@ -183,22 +188,30 @@ def _stacked(solvers: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *solvers)
 
 
-def initialise_many(solver: Any, problem: Problem, x: PyTree, y: PyTree, keys: jax.Array) -> tuple[Any, Calls]:
+def initialise_many(
+    solver: BilevelSolver, problem: Problem, x: PyTree, y: PyTree, keys: jax.Array
+) -> tuple[Any, Calls]:
     """`initialise`, one lane per solver and key."""
     return jax.vmap(lambda solver, key: initialise(solver, problem, x, y, key))(solver, keys)
 
 
 def advance_many(
-    solver: Any, problem: Problem, state: Any, keys: jax.Array, first: jax.Array, length: jax.Array, capacity: int
+    solver: BilevelSolver,
+    problem: Problem,
+    state: State,
+    keys: jax.Array,
+    first: jax.Array,
+    length: jax.Array,
+    capacity: int,
 ) -> tuple[Any, Log]:
     """`advance`, one lane per solver, state and key."""
 
-    def lane(solver: Any, state: Any, key: jax.Array) -> tuple[Any, Log]:
+    def lane(solver: BilevelSolver, state: State, key: jax.Array) -> tuple[Any, Log]:
         return advance(solver, problem, state, key, first, length, capacity)
 
     return jax.vmap(lane)(solver, state, keys)
 
 
-def evaluate_many(measure: Measure, problem: Problem, state: Any) -> dict[str, jax.Array]:
+def evaluate_many(measure: Measure, problem: Problem, state: State) -> dict[str, jax.Array]:
     """The metrics of every lane."""
     return jax.vmap(lambda state: measure(problem, state))(state)

@@ -10,15 +10,15 @@ import hashlib
 import platform
 import re
 from importlib.metadata import version
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import tree
-from unibio.core.batches import Dataset
+from unibio.core.batches import Dataset, Sampler
 from unibio.core.problem import Problem
+from unibio.core.protocols import BilevelSolver, State
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import on_mesh
 from unibio.files.archive import Facts, plain
@@ -27,7 +27,7 @@ from unibio.run.programs import CAPACITY, advance, run
 _SALTS = (1, 2, 3)
 
 
-def identity(problem: Problem, solver: Any, x: PyTree, y: PyTree, key: jax.Array) -> Facts:
+def identity(problem: Problem, solver: PyTree, x: PyTree, y: PyTree, key: jax.Array) -> Facts:
     """Digests of all that a run is given. Nothing in it depends on how many devices a mesh has."""
     return {
         "solver": f"{_settings(solver)} {digest(solver)}",
@@ -50,7 +50,7 @@ def circumstances() -> Facts:
     }
 
 
-def next_step(solver: Any, problem: Problem, state: Any, key: jax.Array, step: int) -> tuple[Facts, float]:
+def next_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Array, step: int) -> tuple[Facts, float]:
     """The probe: step number `step` from this state, and the seconds that its compilation took.
 
     `program` digests the lowered program, in which every constant stands that f, g and the solver had when they were
@@ -99,12 +99,12 @@ def digest(variable: PyTree) -> str:
     return made.hexdigest()
 
 
-def _settings(solver: Any) -> str:
+def _settings(solver: PyTree) -> str:
     """Class and static settings of a solver and its parts. Functions in it are named, not described."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(solver)))
 
 
-def _drawing(sampler: Any) -> str:
+def _drawing(sampler: Sampler) -> str:
     if not isinstance(sampler, Dataset):
         return type(sampler).__qualname__
     return f"batches of {sampler.batch_size}, replace={sampler.replace}, stream={sampler.stream}"

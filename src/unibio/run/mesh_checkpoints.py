@@ -85,7 +85,7 @@ class MeshKeeper(Keeper):
         return answer["facts"], arrays
 
 
-def _plain_leaves(state: Any) -> list[Any]:
+def _plain_leaves(state: PyTree) -> list[Any]:
     """The arrays of a state; of a random key, its numbers."""
     is_key = jax.dtypes.prng_key
     leaves = jax.tree.leaves(state)

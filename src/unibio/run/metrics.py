@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Hypergradient
+from unibio.core.protocols import Calls, Hypergradient, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
@@ -22,7 +22,7 @@ from unibio.run.programs import run
 class Metric(Protocol):
     """Numbers by name at the state of a run."""
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]: ...
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]: ...
 
 
 class Truth(eqx.Module):
@@ -38,7 +38,7 @@ class Truth(eqx.Module):
     def __check_init__(self) -> None:
         checks.instance("method", self.method, "CG() or Exact()")
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         y_star, lower = Newton()(problem, state.x, state.y)
         gradient, info = self.method(problem, state.x, y_star, None)
         values = {
@@ -52,7 +52,7 @@ class Truth(eqx.Module):
 class LowerResidual(eqx.Module):
     """‖∇_y g(x, y)‖ on all data, `lower_residual`: cheap, and 0 only at y*(x)."""
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         gradient = oracle.grad_g(problem, state.x, state.y, problem.g_batches.whole())
         return {"lower_residual": tree.norm(gradient)}
 
@@ -72,7 +72,7 @@ class Accuracy(eqx.Module):
     labels: jax.Array
     name: str = eqx.field(static=True, default="accuracy")
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         right = jnp.argmax(self.apply(state.y, self.inputs), axis=-1) == jnp.asarray(self.labels)
         return {self.name: jnp.mean(right, dtype=tree.dtype(state.y))}
 
@@ -82,7 +82,7 @@ class Measure(eqx.Module):
 
     metrics: tuple[Metric, ...]
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         values: dict[str, jax.Array] = {}
         for metric in self.metrics:
             named = _checked(metric(problem, state), tree.dtype(state.x))
@@ -120,7 +120,7 @@ def as_measure(metrics: Any) -> Measure:
     return Measure(tuple(as_pytree(metric) for metric in several))
 
 
-def evaluate(measure: Measure, problem: Problem, state: Any) -> dict[str, jax.Array]:
+def evaluate(measure: Measure, problem: Problem, state: State) -> dict[str, jax.Array]:
     """The program that is compiled for a measurement."""
     return measure(problem, state)
 

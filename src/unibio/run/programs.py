@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from unibio.core import tree
 from unibio.core.problem import Problem, check_functions
-from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import largest, spans_processes
@@ -49,7 +49,7 @@ def initialise(solver: BilevelSolver, problem: Problem, x: PyTree, y: PyTree, ke
 def advance(
     solver: BilevelSolver,
     problem: Problem,
-    state: Any,
+    state: State,
     key: jax.Array,
     first: jax.Array,
     length: jax.Array,
@@ -57,7 +57,7 @@ def advance(
 ) -> tuple[Any, Log]:
     """Steps first, …, first+length−1 with keys fold_in(key, t), length ≤ capacity; beyond length the log is empty."""
 
-    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+    def step(state: State, t: jax.Array) -> tuple[Any, Log]:
         return one_step(solver, problem, state, key, t)
 
     def body(i: jax.Array, carry: tuple[Any, Log]) -> tuple[Any, Log]:
@@ -70,7 +70,7 @@ def advance(
     return jax.lax.fori_loop(jnp.int32(0), length, body, (state, log))
 
 
-def one_step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
+def one_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
     """Step t of the run with this key."""
     state, info = solver.step(problem.at_step(key, t), state, jax.random.fold_in(key, t))
     calls = jax.tree.map(jnp.int32, info.calls)
@@ -80,7 +80,7 @@ def one_step(solver: BilevelSolver, problem: Problem, state: Any, key: jax.Array
     return state, Log(info.direction_norm, calls, status, bad)
 
 
-def check_solver(solver: Any, dtype: jnp.dtype) -> Any:
+def check_solver(solver: BilevelSolver, dtype: jnp.dtype) -> Any:
     """The solver with its numbers in the dtype of x."""
     if isinstance(solver, type) or not all(callable(getattr(solver, name, None)) for name in ("init", "step")):
         raise TypeError(f"solver must be an instance such as UniBiO(step_size=0.03); got {solver!r}.")
@@ -94,7 +94,7 @@ class Programs:
         self._kept: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
         self._most = most
 
-    def __call__(self, fn: Callable[..., Any], *args: Any, **static: Any) -> tuple[Any, float, float]:
+    def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: int) -> tuple[Any, float, float]:
         """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran (with several processes,
         those of the slowest), and the seconds that compilation took."""
         args = jax.tree.map(jnp.asarray, args)
@@ -105,12 +105,12 @@ class Programs:
         seconds = time.perf_counter() - ready
         return out, largest(seconds) if spans_processes(args) else seconds, ready - began
 
-    def digest(self, fn: Callable[..., Any], *args: Any, **static: Any) -> str:
+    def digest(self, fn: Callable[..., Any], *args: PyTree, **static: int) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it."""
         lowered, _ = self._program(fn, jax.tree.map(jnp.asarray, args), static)
         return hashlib.sha256(lowered.as_text().encode()).hexdigest()
 
-    def _program(self, fn: Callable[..., Any], args: Any, static: dict[str, Any]) -> tuple[Any, Any]:
+    def _program(self, fn: Callable[..., Any], args: PyTree, static: dict[str, Any]) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(args)
         shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import tree
-from unibio.core.protocols import Calls
+from unibio.core.protocols import Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log
@@ -68,7 +68,7 @@ class Record:
         self.calls += np.asarray([int(value) for value in calls])
         self.seconds += seconds
 
-    def mark(self, state: Any) -> None:
+    def mark(self, state: State) -> None:
         """Makes the state after the present step the anchor."""
         self.anchor = Anchor(self.step, state)
 
@@ -125,7 +125,7 @@ class Record:
         self.restarts.append(why)
         self._recall(joined(self.pieces), joined(self.rows))
 
-    def result(self, state: Any, y0: PyTree, status: Status, why: str) -> Result:
+    def result(self, state: State, y0: PyTree, status: Status, why: str) -> Result:
         """The result of the run that ends with this state; None: where it began."""
         x, y = (self.x0, y0) if state is None else (state.x, state.y)
         history, metrics = joined(self.pieces), joined(self.rows)

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 from unibio.core.status import Status
 from unibio.distributed.processes import largest
@@ -22,7 +22,7 @@ def noted(*signals: signal.Signals) -> Iterator[list[str]]:
         return
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in signals}
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         if names:  # the second time somebody means it
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)

@@ -139,7 +139,7 @@ def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str
     return [one if isinstance(one, Between) else wrap(one) for one in several]
 
 
-def _resumed(resume: Any, keeper: Keeper | None, shapes: Any, steps: int) -> tuple[Result | None, Anchor | None]:
+def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> tuple[Result | None, Anchor | None]:
     """The run that is continued, if there is one: the given Result, or what the newest checkpoint has."""
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
@@ -153,7 +153,7 @@ def _resumed(resume: Any, keeper: Keeper | None, shapes: Any, steps: int) -> tup
     return resume, anchor
 
 
-def _check_resume(resume: Result, steps: int, wanted: Any) -> None:
+def _check_resume(resume: Result, steps: int, wanted: PyTree) -> None:
     """Refuses a Result whose state is not one of this solver on this problem, or that is beyond `steps`."""
     if resume.state is None:
         raise ValueError(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
-from unibio.core.protocols import BilevelSolver, Calls
+from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log, check_solver, initialise, one_step
 
@@ -34,7 +34,7 @@ def trajectory(
     solver = check_solver(solver, tree.dtype(x))
     state, calls = initialise(solver, problem, x, y, key)
 
-    def step(state: Any, t: jax.Array) -> tuple[Any, Log]:
+    def step(state: State, t: jax.Array) -> tuple[Any, Log]:
         watched = None if watch is None else watch(state)
         state, log = one_step(solver, problem, state, key, t)
         return state, log._replace(watched=watched)

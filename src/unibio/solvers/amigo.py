@@ -62,7 +62,7 @@ class AmIGO(eqx.Module):
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
         beta = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
 
-        def linear_step(z: PyTree, draw: Any) -> Any:
+        def linear_step(z: PyTree, draw: PyTree) -> Any:
             product = oracle.hvp_g(problem, x, y, z, problem.g_batches.batch(draw))
             return tree.axpy(-beta, tree.sub(product, grad_y), z), None
 

@@ -65,7 +65,7 @@ class F2SA(eqx.Module):
         lam = self.multiplier * k ** (self.upper_decay - self.lower_decay)
         alpha = gamma / (2 * lam)
 
-        def inner(carry: Any, draws: Any) -> Any:
+        def inner(carry: PyTree, draws: PyTree) -> Any:
             z, y = carry
             for_z, for_y, for_f = draws
             z = tree.axpy(-gamma, oracle.grad_g(problem, x, z, problem.g_batches.batch(for_z)), z)

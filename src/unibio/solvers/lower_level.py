@@ -9,15 +9,15 @@ from unibio.core import oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, LowerSolver, count
 from unibio.core.streams import Site
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 
 
 def refresh(
-    lower: LowerSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, p: Any = None
+    lower: LowerSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, p: Number | None = None
 ) -> tuple[PyTree, Calls]:
     """y ← lower(∇_y g(x, ·; ζ)) from the current y, with the problem's p or another; samples are drawn as one block."""
 
-    def gradient(y: PyTree, realisation: Any) -> PyTree:
+    def gradient(y: PyTree, realisation: PyTree) -> PyTree:
         return oracle.grad_g(problem, x, y, problem.g_batches.batch(realisation))
 
     def draw(number: int) -> Any:

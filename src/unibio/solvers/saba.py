@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
-from unibio.core.batches import Dataset
+from unibio.core.batches import Dataset, Sampler
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
 from unibio.core.streams import Site
@@ -84,7 +85,7 @@ class SABA(eqx.Module):
         return state, Info(tree.norm(direction), Calls(oracle.samples(f_batch), samples, samples, samples))
 
 
-def _finite_sum(name: str, sampler: Any) -> Dataset:
+def _finite_sum(name: str, sampler: Sampler) -> Dataset:
     """The sampler, which must be data cut into batches without a remainder."""
     if not isinstance(sampler, Dataset):
         raise ValueError(
@@ -100,7 +101,7 @@ def _finite_sum(name: str, sampler: Any) -> Dataset:
     return sampler
 
 
-def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: Any) -> PyTree:
+def _of_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: AnyBatch) -> PyTree:
     return (
         oracle.grad_g(problem, x, y, batch),
         oracle.hvp_g(problem, x, y, v, batch),

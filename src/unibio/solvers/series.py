@@ -5,20 +5,18 @@
 Unlike `unibio.Neumann` it knows neither D nor singular points: it is what those algorithms prescribe.
 """
 
-from typing import Any
-
 import jax
 
 from unibio.core import oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, count
 from unibio.core.streams import Site
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 from unibio.hypergradients.neumann import Form
 
 
 def series_estimate(
-    problem: Problem, x: PyTree, y: PyTree, key: jax.Array, form: Form, terms: int, step: Any
+    problem: Problem, x: PyTree, y: PyTree, key: jax.Array, form: Form, terms: int, step: Number
 ) -> tuple[PyTree, Calls]:
     """ĥ(x, y) with one batch for ∇f, one for A and a fresh one per factor; the same key gives the same samples."""
     key_f, key_hess, key_cross, key_form = jax.random.split(key, 4)
@@ -26,7 +24,7 @@ def series_estimate(
     cross_batch = problem.g_batch(key_cross, x, y, Site.cross)
     grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
 
-    def factor(u: PyTree, draw: Any) -> PyTree:
+    def factor(u: PyTree, draw: PyTree) -> PyTree:
         product = oracle.hvp_g(problem, x, y, u, problem.g_batches.batch(draw))
         return tree.axpy(-step, product, u)
 

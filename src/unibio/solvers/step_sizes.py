@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.tree_util import KeyPath
 
 from unibio.core.protocols import BilevelSolver
 
@@ -22,27 +23,27 @@ def step_sizes(solver: BilevelSolver) -> tuple[float, float]:
     return upper, lower
 
 
-def stepping(solver: Any, upper: float, lower: float) -> Any:
+def stepping(solver: BilevelSolver, upper: float, lower: float) -> Any:
     """The solver with these step sizes."""
     first, second = step_size_fields(solver)
     return replaced(replaced(solver, first, upper), second, lower)
 
 
-def scaled(solver: Any, factor: float) -> Any:
+def scaled(solver: BilevelSolver, factor: float) -> Any:
     """The solver with every number in a field named …step_size times `factor`."""
 
-    def scale(path: Any, leaf: Any) -> Any:
+    def scale(path: KeyPath[Any], leaf: Any) -> Any:
         return leaf * factor if _is_step_size(path) else leaf
 
     return solver if factor == 1 else jax.tree_util.tree_map_with_path(scale, solver)
 
 
-def has_step_sizes(solver: Any) -> bool:
+def has_step_sizes(solver: BilevelSolver) -> bool:
     """Whether there is a field named …step_size."""
     return any(_is_step_size(path) for path, _ in jax.tree_util.tree_leaves_with_path(solver))
 
 
-def _is_step_size(path: Any) -> bool:
+def _is_step_size(path: KeyPath[Any]) -> bool:
     return bool(path) and str(getattr(path[-1], "name", "")).endswith("step_size")
 
 

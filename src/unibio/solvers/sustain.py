@@ -1,6 +1,6 @@
 """SUSTAIN: recursive momentum at both levels."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info
 from unibio.core.streams import Site
-from unibio.core.tree import PyTree
+from unibio.core.tree import Number, PyTree
 from unibio.hypergradients.neumann import Randomised
 from unibio.solvers.series import series_estimate
 
@@ -87,6 +87,6 @@ class SUSTAIN(eqx.Module):
         return State(x_next, y_next, x, y, h_f, h_g, t + 1), Info(tree.norm(h_f), calls)
 
 
-def _corrected(here: PyTree, before: PyTree, average: PyTree, eta: Any) -> PyTree:
+def _corrected(here: PyTree, before: PyTree, average: PyTree, eta: Number) -> PyTree:
     """here + (1−η)(average − before)."""
     return tree.axpy(1 - eta, tree.sub(average, before), here)

@@ -80,7 +80,7 @@ class UniBiO(eqx.Module):
             )
 
     @classmethod
-    def without_p(cls, step_size: Any, lower_step_size: Any = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
+    def without_p(cls, step_size: float, lower_step_size: float = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
         """Nothing in it uses p: CG with the Hessian's diagonal, epochs with τ = 2 in a ball that does not shrink.
 
         At equal budget such epochs end up to 2.6 times further from a nondegenerate minimiser than those that know

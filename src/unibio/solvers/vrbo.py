@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, oracle, tree
-from unibio.core.batches import Dataset, Full
+from unibio.core.batches import Dataset, Full, Sampler
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Info, count
@@ -86,7 +86,7 @@ class VRBO(eqx.Module):
         direction_norm = tree.norm(v)
         x_next = tree.axpy(-self.step_size, v, x)
 
-        def inner(carry: Any, inputs: Any) -> Any:
+        def inner(carry: PyTree, inputs: PyTree) -> Any:
             (x_before, y_before), y, v, u, calls = carry
             key, j, moves = inputs
             small = problem.counting(lambda t: t * (self.lower_steps + 1) + j)
@@ -117,7 +117,7 @@ def _enlarged(problem: Problem, factor: int) -> Problem:
     return Problem(problem.f, problem.g, problem.p, problem.shift, f_batches, g_batches)
 
 
-def _larger(name: str, sampler: Any, factor: int) -> Any:
+def _larger(name: str, sampler: Sampler, factor: int) -> Any:
     if isinstance(sampler, Dataset) and sampler.batch_size is not None:
         if sampler.batch_size * factor > sampler.n:
             most = sampler.n // sampler.batch_size

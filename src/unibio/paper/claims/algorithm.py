@@ -158,7 +158,7 @@ def martingale() -> Found:
 
 
 @functools.partial(jax.jit, static_argnames="steps")
-def _states(p: Any, eta: Any, noise: Noise | None, keys: jax.Array, steps: int) -> Any:
+def _states(p: float, eta: float, noise: Noise | None, keys: jax.Array, steps: int) -> Any:
     """x_t, m_t and y_t after each step of UniBiO on Example 3, for every key."""
     problem, solver = example3(p, noise, noise), UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0))
 

@@ -5,9 +5,9 @@ import enum
 import importlib
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Verdict(enum.StrEnum):
@@ -52,7 +52,7 @@ class Row:
     seconds: float
 
 
-def bound(ratios: Any, what: str, corrected: bool = False) -> Found:
+def bound(ratios: ArrayLike, what: str, corrected: bool = False) -> Found:
     """A bound that must not be exceeded: a ratio beyond 1 refutes it, and else the printed bound is confirmed, or the
     corrected one."""
     ratio = float(np.max(ratios))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,8 @@ import numpy as np
 
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem
+from unibio.core.protocols import Draw, Gradient, State
+from unibio.core.tree import Number, PyTree
 from unibio.paper import theory
 from unibio.paper.claims.algorithm import runs, true_gradient
 from unibio.paper.claims.foundations import spow
@@ -152,7 +153,7 @@ class AtTheEdge(eqx.Module):
 
     radius: Any
 
-    def __call__(self, gradient: Callable[..., Any], draw: Callable[[int], Any], y: Any, p: Any) -> Any:
+    def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]:
         return y - gradient(y, draw(1)) + self.radius, jnp.int32(1)
 
 
@@ -167,7 +168,7 @@ def easy_problem() -> Problem:
     )
 
 
-def easy_gradient(x: Any) -> Any:
+def easy_gradient(x: Number) -> Any:
     """∇Φ of it."""
     return x + _SMALL**2 * jnp.cos(_SMALL * jnp.sin(x)) * jnp.cos(x)
 
@@ -188,7 +189,7 @@ def upper_part(plan: theory.Schedule, start: float, share: float = 1.0) -> tuple
     edge = AtTheEdge(math.exp(plan.refresh.log_largest))
     solver = dataclasses.replace(solver, step_size=share * solver.step_size, lower=edge, warm_start=edge)
 
-    def size(state: Any) -> jax.Array:
+    def size(state: State) -> jax.Array:
         return jnp.abs(easy_gradient(state.x))
 
     x, y, key = jnp.asarray(start), jnp.asarray(0.0), jax.random.key(0)

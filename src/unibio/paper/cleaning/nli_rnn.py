@@ -11,8 +11,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from numpy.typing import ArrayLike
 
 from unibio.core import checks
+from unibio.core.tree import PyTree
 from unibio.paper.cleaning.sweep import before, product, sweep
 from unibio.paper.data.snli import LABELS
 
@@ -23,7 +25,7 @@ PADDING = 0  # its word number; real words start at 1
 def recurrence(start: jax.Array | None, a: jax.Array, w: jax.Array) -> jax.Array:
     """h_t = tanh(a_t + h_{t−1} W), h_{−1} = start or 0, for a of shape (time, rows, hidden)."""
 
-    def step(t: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def step(t: ArrayLike, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         h, states = carry
         h = jnp.tanh(states[t] + h @ w)  # of `states` this place is still a_t
         return h, jax.lax.dynamic_update_index_in_dim(states, h, t, 0)
@@ -32,7 +34,7 @@ def recurrence(start: jax.Array | None, a: jax.Array, w: jax.Array) -> jax.Array
 
 
 @recurrence.defjvp
-def _recurrence_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _recurrence_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
     """dh_t = (1 − h_t²)∘(da_t + h_{t−1} dW + dh_{t−1} W)."""
     (start, a, w), (dstart, da, dw) = primals, tangents
     h = recurrence(start, a, w)
@@ -114,7 +116,7 @@ def _largest(states: jax.Array, steps: jax.Array) -> jax.Array:
     taking touches only what was taken.
     """
 
-    def step(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+    def step(carry: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         most, place, t = carry
         state, word = at
         better = ((state > most) | jnp.isnan(state)) & (word != PADDING)[:, None]  # NaN is not hidden

@@ -5,17 +5,17 @@
     3. train from the start on all noisy labels, seen through r, and on the clean ones
 
 A weight for each of 10,000 samples overfits 1,000 clean ones; one rate does not. Through a whole network, a few steps
+from unibio.core.tree import PyTree
 from its start, the hypergradient says nothing about r: it must come from a lower level that has been solved. And what a
 network makes of samples it was trained on betrays their labels, which is why the halves differ.
 """
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from unibio.core.tree import PyTree
 from unibio.files.tables import Rows
 from unibio.hypergradients import CG
 from unibio.hypergradients.preconditioners import Identity
@@ -71,7 +71,7 @@ def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Row
     return rows
 
 
-def features(task: Task, params: Any, inputs: Any) -> np.ndarray:
+def features(task: Task, params: PyTree, inputs: PyTree) -> np.ndarray:
     """What the last layer sees, with a column of ones for its bias."""
     seen = in_chunks(task.features, params, inputs)
     return np.concatenate([seen, np.ones((len(seen), 1), seen.dtype)], axis=1)

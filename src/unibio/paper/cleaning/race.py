@@ -4,7 +4,7 @@ An epoch has shown the lower level as many training samples as there are.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,6 +16,8 @@ import optax
 from unibio.core import tree
 from unibio.core.batches import Dataset
 from unibio.core.problem import as_pytree
+from unibio.core.protocols import BilevelSolver
+from unibio.core.tree import PyTree
 from unibio.files.tables import Row, Rows
 from unibio.hypergradients import Neumann
 from unibio.lower.sgd import SGD
@@ -86,7 +88,7 @@ def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int,
 
 
 def measured(
-    solver: Any, setting: Setting, key: jax.Array, length: int, count: int
+    solver: BilevelSolver, setting: Setting, key: jax.Array, length: int, count: int
 ) -> Iterator[tuple[Any, float, int]]:
     """The state at the start and then `count` times after `length` steps, with the seconds and the oracle calls so
     far."""
@@ -149,18 +151,25 @@ _ADAM = optax.scale_by_adam()
 
 
 def epoch_of_training(
-    apply: Any, p: jax.Array, c: jax.Array, rate: jax.Array, data: Dataset, state: Any, key: jax.Array, length: int
+    apply: Callable[..., jax.Array],
+    p: jax.Array,
+    c: jax.Array,
+    rate: jax.Array,
+    data: Dataset,
+    state: PyTree,
+    key: jax.Array,
+    length: int,
 ) -> Any:
     """`length` steps of Adam on mean loss_i + c‖w‖_p^p, the loss of labels that are wrong at the rate r_i, on batches
     of a permutation (of several, if the samples are few)."""
 
-    def objective(params: Any, inputs: Any, labels: jax.Array, wrong: jax.Array) -> jax.Array:
+    def objective(params: PyTree, inputs: PyTree, labels: jax.Array, wrong: jax.Array) -> jax.Array:
         logits = apply(params, inputs)
         seen = jnp.where(wrong > 0, as_seen(jnp.where(wrong > 0, wrong, 0.5), logits), jax.nn.log_softmax(logits))
         regulariser = sum(jnp.sum(jnp.abs(leaf) ** p) for leaf in jax.tree.leaves(params))
         return jnp.mean(cross_entropy(seen, labels)) + c * regulariser
 
-    def step(state: Any, rows: jax.Array) -> tuple[Any, None]:
+    def step(state: PyTree, rows: jax.Array) -> tuple[Any, None]:
         params, memory = state
         (inputs, labels), wrong = take(data.data, rows)
         update, memory = _ADAM.update(jax.grad(objective)(params, inputs, labels, wrong), memory, params)
@@ -177,7 +186,7 @@ class Scores:
         self.task = task
         self.sum = np.zeros(len(task.truth))
 
-    def measure(self, y: Any, x: Any = None) -> Row:
+    def measure(self, y: PyTree, x: PyTree = None) -> Row:
         """At the start and at the end of every epoch."""
         task = self.task
         train = in_chunks(task.apply, y, task.train[0])
@@ -209,7 +218,7 @@ def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((ranks[positive].sum() - many * (many + 1) / 2) / (many * few))
 
 
-def in_chunks(apply: Any, y: Any, inputs: Any) -> np.ndarray:
+def in_chunks(apply: Callable[..., jax.Array], y: PyTree, inputs: PyTree) -> np.ndarray:
     """apply(y, inputs) for all samples, in chunks of one shape."""
     rows = len(jax.tree.leaves(inputs)[0])
     chunk = min(rows, 512)

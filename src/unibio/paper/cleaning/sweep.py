@@ -42,7 +42,7 @@ def before(states: jax.Array, start: jax.Array | None = None, reverse: bool = Fa
 def _loop(h: jax.Array, w: jax.Array, e: jax.Array, *r: jax.Array, reverse: bool) -> Arrays:
     last = h.shape[0] - 1
 
-    def step(i: Any, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         v, z_all, v_all = carry
         t = last - i if reverse else i
         z = v_all[t] + v @ w  # of v_all this place is still e
@@ -55,7 +55,7 @@ def _loop(h: jax.Array, w: jax.Array, e: jax.Array, *r: jax.Array, reverse: bool
     return list(jax.lax.fori_loop(0, h.shape[0], step, (jnp.zeros_like(e[0]), jnp.zeros_like(e), e))[1:])
 
 
-def _jvp(primals: Any, tangents: Any, *, reverse: bool) -> tuple[Arrays, Any]:
+def _jvp(primals: tuple[jax.Array, ...], tangents: tuple[Any, ...], *, reverse: bool) -> tuple[Arrays, Any]:
     h, w, *_ = primals
     dh, dw, de, *dr = [None if type(tangent) is ad.Zero else tangent for tangent in tangents]
     z, v = _sweep.bind(*primals, reverse=reverse)
@@ -72,7 +72,7 @@ def _add(term: jax.Array, others: jax.Array | None) -> jax.Array:
     return term if others is None else others + term
 
 
-def _transpose(cotangents: Any, h: Any, w: Any, *linear: Any, reverse: bool) -> list[Any]:
+def _transpose(cotangents: tuple[Any, Any], h: jax.Array, w: jax.Array, *linear: Any, reverse: bool) -> list[Any]:
     dz, dv = cotangents
     e = jnp.zeros_like(h) if type(dv) is ad.Zero else dv
     found = _sweep.bind(h, w.mT, e, *([] if type(dz) is ad.Zero else [dz]), reverse=not reverse)
@@ -80,7 +80,7 @@ def _transpose(cotangents: Any, h: Any, w: Any, *linear: Any, reverse: bool) -> 
     return [None, None, *(v if ad.is_undefined_primal(x) else None for v, x in zip(sought, linear, strict=True))]
 
 
-def _batch(operands: Any, axes: Any, *, reverse: bool) -> tuple[Any, Any]:
+def _batch(operands: tuple[jax.Array, ...], axes: tuple[Any, ...], *, reverse: bool) -> tuple[Any, Any]:
     """Another axis: the first of w, the one after time of all others."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     h, w, *linear = (batching.bdim_at_front(x, axis, size) for x, axis in zip(operands, axes, strict=True))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks
+from unibio.core.tree import PyTree
 from unibio.paper.cleaning.nli_rnn import NLI
 from unibio.paper.data import digits, noise, snli, text, toy_nli, vectors
 
@@ -157,7 +158,7 @@ def digest(data: str) -> str:
     return found.hexdigest() if paths else ""
 
 
-def take(samples: Any, rows: Any) -> Any:
+def take(samples: PyTree, rows: np.ndarray | jax.Array | slice) -> Any:
     """These rows of all arrays."""
     return jax.tree.map(lambda a: a[rows], samples)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core.noise import Noise
+from unibio.core.protocols import BilevelSolver, State
 from unibio.files.tables import Row, Rows, Tables
 from unibio.problems import example3
 from unibio.run.programs import Log
@@ -116,18 +117,18 @@ def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: O
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
-def sine_gradient(state: Any) -> jax.Array:
+def sine_gradient(state: State) -> jax.Array:
     """‖∇Φ(x)‖ of Example 3, Φ = sin(sin x)."""
     return jnp.abs(jnp.cos(state.x) * jnp.cos(jnp.sin(state.x)))
 
 
 def on_example3(
-    solver: Any, p: Any, steps: int, key: jax.Array, noise: Noise | None = None, start: Any = 1.0,
+    solver: BilevelSolver, p: float, steps: int, key: jax.Array, noise: Noise | None = None, start: float = 1.0,
     watch: Callable[[Any], Any] = sine_gradient,
 ) -> Log:  # fmt: skip
     """The log of a run on Example 3 from (start, start), with noise at both levels; `watched` is ‖∇Φ(x_t)‖."""
-    start = jnp.asarray(start)
-    return trajectory(example3(p, noise, noise), solver, start, start, steps, key, watch=watch)[1]
+    both = jnp.asarray(start)
+    return trajectory(example3(p, noise, noise), solver, both, both, steps, key, watch=watch)[1]
 
 
 def running_slope(values: np.ndarray) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 
 from unibio.comparison import plot
+from unibio.core.protocols import BilevelSolver
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.paper.framework.study import Options, Say, on_example3
@@ -33,7 +34,7 @@ def run(options: Options, say: Say) -> Tables:
         say(name)
         seeds = min(8, options.seeds) if name == "TTSA" else 1
 
-        def one(p: Any, key: jax.Array, solver: Any = solver) -> jax.Array:
+        def one(p: float, key: jax.Array, solver: BilevelSolver = solver) -> jax.Array:
             return on_example3(solver, p, T + 1, key, start=START).watched
 
         path = jax.jit(jax.vmap(one, (None, 0)) if seeds > 1 else lambda p, keys, one=one: one(p, keys[0])[None])

@@ -12,6 +12,7 @@ from unibio.comparison.plot import bands
 from unibio.comparison.tuning import tune
 from unibio.core.batches import Dataset
 from unibio.core.problem import Problem
+from unibio.core.protocols import State
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.paper.framework.study import Options, Say, sine_gradient
@@ -41,12 +42,12 @@ SOLVERS: dict[str, Any] = {
 MEASUREMENTS = 100
 
 
-def gradient(problem: Problem, state: Any) -> dict[str, jax.Array]:
+def gradient(problem: Problem, state: State) -> dict[str, jax.Array]:
     """The true ‖∇Φ‖."""
     return {"gradient_norm": sine_gradient(state)}
 
 
-def problem(p: Any) -> Problem:
+def problem(p: float) -> Problem:
     """Example 3 as a finite sum of one sample, for the solvers that store gradients by sample."""
     exact, nothing = example3(p), Dataset(jnp.zeros(1), 1)
     return Problem(exact.f, exact.g, p, f_batches=nothing, g_batches=nothing)

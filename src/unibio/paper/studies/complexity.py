@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ LONGER = 40_000  # with --full
 EPSILONS = tuple(float(e) for e in np.logspace(-1.3, -0.55, 6))  # below ‖∇Φ‖ = .36 at the start
 
 
-def one(p: Any, eta: Any, beta: Any, key: jax.Array, steps: int = T) -> tuple[jax.Array, jax.Array]:
+def one(p: float, eta: float, beta: float, key: jax.Array, steps: int = T) -> tuple[jax.Array, jax.Array]:
     """Running mean of ‖∇Φ‖ and calls so far; variance 1 on ∇_y g and df/dz, refreshes of 20 steps at most."""
     noise = Noise(grad_y_g=1.0, grad_z_f=1.0)
     solver = UniBiO(eta, momentum=beta, lower=EpochSGD(steps=20), hypergradient=Neumann(terms=1, scale=1.0))

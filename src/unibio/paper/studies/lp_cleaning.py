@@ -13,6 +13,7 @@ from unibio import solvers as sv
 from unibio.comparison import plot
 from unibio.core import oracle
 from unibio.core.problem import Problem
+from unibio.core.protocols import State
 from unibio.files.tables import Rows, Tables, as_rows, column, distinct, select
 from unibio.hypergradients import Identity, Neumann
 from unibio.lower.epoch_sgd import EpochSGD
@@ -58,7 +59,7 @@ class Detection(eqx.Module):
 
     corrupted: jax.Array
 
-    def __call__(self, problem: Problem, state: Any) -> dict[str, jax.Array]:
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         gap = state.x[None, :] - state.x[:, None]  # [i, j]: x_j − x_i
         pairs = self.corrupted[:, None] & ~self.corrupted[None, :]
         wins = jnp.where(gap > 0, 1.0, jnp.where(gap == 0, 0.5, 0.0)).astype(state.x.dtype)

@@ -29,7 +29,7 @@ class _Tilt(eqx.Module):
 
     variance: Any
 
-    def draw(self, key: jax.Array, count: int, x: Any, y: Any) -> jax.Array:
+    def draw(self, key: jax.Array, count: int, x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.sqrt(self.variance) * jax.random.normal(key, (count, *jnp.shape(y)), jnp.result_type(y))
 
     def batch(self, realisation: jax.Array) -> jax.Array:
@@ -44,17 +44,17 @@ class _Tilted(eqx.Module):
 
     f: Any
 
-    def __call__(self, x: Any, y: Any, batch: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, y: jax.Array, batch: jax.Array | None) -> jax.Array:
         return self.f(x, y, None) + (0.0 if batch is None else jnp.vdot(batch, y))
 
 
-def _hessian(p: Any, eta: Any, variance: Any, key: jax.Array) -> jax.Array:
+def _hessian(p: float, eta: float, variance: float, key: jax.Array) -> jax.Array:
     """Noise on ∇_y g, df/dz and d∇_y g/dz; ten terms of the series, so that the last matters."""
     noise = Noise(grad_y_g=variance, grad_z_f=variance, hess_z=variance)
     return on_example3(UniBiO(eta, hypergradient=Neumann(terms=10, scale=1.0)), p, T, key, noise).watched
 
 
-def _gradient(p: Any, eta: Any, variance: Any, key: jax.Array) -> jax.Array:
+def _gradient(p: float, eta: float, variance: float, key: jax.Array) -> jax.Array:
     """Noise on ∇_y g and ∇_y F: in the coordinate z the latter is multiplied by dy/dz, unbounded at y = 0."""
     exact = example3(p)
     problem = Problem(_Tilted(exact.f), exact.g, p, f_batches=_Tilt(variance), g_batches=Noise(grad_y_g=variance))

@@ -1,7 +1,5 @@
 """The paper's synthetic study: UniBiO on Example 3 for p = 2, 4, 6, 8 under noise (Figure 1)."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +18,7 @@ T = 500
 FADES = {"constant": 0.0, "decaying": 1.0}  # which share of the step falls to 0 in the second half of the run
 
 
-def one(p: Any, eta: Any, variance: Any, fade: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def one(p: float, eta: float, variance: float, fade: float, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """True ‖∇Φ(x_t)‖ and ‖m_t‖ of one run with the paper's settings, noise on ∇_y g and df/dz.
 
     They are T_1 = 5, D_1 = 1, α = 1, budget 100, I = 2, β = .9, from (1, 1). With fade = 1 the step falls to 0 in the

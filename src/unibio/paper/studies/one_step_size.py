@@ -1,7 +1,5 @@
 """The synthetic study with one step size for all p, and from a start where the lower level is degenerate."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ import numpy as np
 from unibio.comparison import plot
 from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
+from unibio.core.protocols import State
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.paper.framework.study import Options, Say, on_example3, over, sine_gradient, statistics
@@ -21,12 +20,12 @@ ETA = 0.03
 CASES = {"from (1, 1)": (1.0, 0.0), "from (0.001, 0.001)": (0.001, 0.0), "from (0.001, 0.001), noise": (0.001, 1.0)}
 
 
-def one(p: Any, start: Any, variance: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def one(p: float, start: float, variance: float, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """‖∇Φ(x_t)‖ and ‖y_t − y*(x_t)‖ with η = .03; noise on ∇_y g and df/dz."""
     noise = Noise(grad_y_g=variance, grad_z_f=variance)
     solver = UniBiO(ETA, hypergradient=Neumann(terms=1, scale=1.0))
 
-    def watch(state: Any) -> tuple[jax.Array, jax.Array]:
+    def watch(state: State) -> tuple[jax.Array, jax.Array]:
         return sine_gradient(state), jnp.abs(state.y - spow(jnp.sin(state.x), 1 / (p - 1)))
 
     return on_example3(solver, p, T, key, noise, start, watch).watched

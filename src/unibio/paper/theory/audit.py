@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks, coordinates, linear, oracle, tree
+from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.tree import PyTree
 from unibio.paper.theory.assumptions import LOWER, UPPER, Finding, judged
@@ -69,10 +70,10 @@ def _noise(look: Look) -> tuple[Finding, ...]:
     problem, x, y = look.problem, look.x, look.y
     scale = coordinates.scaling(y, problem.p, problem.shift)
 
-    def cross(batch: Any) -> jax.Array:
+    def cross(batch: AnyBatch) -> jax.Array:
         return linear.dense(lambda v: oracle.cross_g(problem, x, y, v, batch), y).T
 
-    def generalised(batch: Any) -> jax.Array:
+    def generalised(batch: AnyBatch) -> jax.Array:
         return tree.ravel(scale)[0][:, None] * linear.dense(oracle.hessian_g(problem, x, y, batch), y)
 
     f_batches, g_batches = problem.f_batches, problem.g_batches

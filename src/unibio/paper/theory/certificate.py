@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def certificate(problem: Problem, x: PyTree, y: PyTree, constants: Constants, me
 
 
 @jax.jit
-def _certify(problem: Problem, x: PyTree, y: PyTree, method: CG, numbers: Any) -> Certificate:
+def _certify(problem: Problem, x: PyTree, y: PyTree, method: CG, numbers: PyTree) -> Certificate:
     check_functions(problem, x, y)
     p, log_m, L_phi2, l_g1, mu_J, L0, L1 = numbers
     limits = jnp.finfo(tree.dtype(x))

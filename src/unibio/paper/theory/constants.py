@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unibio.core import checks
 from unibio.paper.theory.moduli import holder_constant, log, log_sum, modulus, monotonicity, smoothness
@@ -136,7 +136,7 @@ def example4_constants(p: float, dim: int = 1, **noise: float) -> Constants:
     return dataclasses.replace(uncoupled, l_f1=0.0, delta_phi=2.0 * dim)
 
 
-def coupled_example3_constants(p: float, coupling: Any, **noise: float) -> Constants:
+def coupled_example3_constants(p: float, coupling: ArrayLike, **noise: float) -> Constants:
     """g = ‖y‖_p^p/p − yᵀB sin x, f = Σ f_Ex3(y_i).
 
     d∇_y g/dz = I; ∇_y g and ∇²_xy g move with B sin x and B diag(cos x); |(B sin x)_i| ≤ ‖B_i‖_1; and df/dz =

@@ -5,9 +5,10 @@ Monotonicity, modulus m:        ⟨∇g(b) − ∇g(a), b − a⟩ ≥ m‖b −
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unibio.core import checks
 
@@ -76,7 +77,7 @@ class RegressionModuli(NamedTuple):
     regulariser: float
 
 
-def regression_moduli(features: Any, logits: Any, p: float, c: float) -> RegressionModuli:
+def regression_moduli(features: ArrayLike, logits: ArrayLike, p: float, c: float) -> RegressionModuli:
     """Example 2, g(w) = mean σ(λ_i)|x_iᵀw − t_i|^p + c‖w‖_p^p: a lower bound on each modulus.
 
     Regulariser: c·p·c_p·d^{1−p/2}, sharp. Data: p·c_p·min‖Aw‖_p^p/‖w‖_2^p / n with A = diag(σ(λ)^{1/p})X; the

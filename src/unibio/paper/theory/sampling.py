@@ -1,12 +1,13 @@
 """Points of a region, a problem's derivatives there as dense matrices, and how quantities grow towards the shift."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from unibio.core import coordinates, linear, oracle, tree
 from unibio.core.problem import Problem
@@ -115,12 +116,12 @@ def trend(look: Look, quantity: Callable[[np.ndarray, np.ndarray], float], large
     return float(np.polyfit(np.log(distances), np.log(positive), 1)[0]), found[seen[-1]]
 
 
-def spans_a_decade(distances: Any) -> bool:
+def spans_a_decade(distances: Sequence[float] | np.ndarray) -> bool:
     """Whether the largest of these is ten times the smallest, so that a power law shows."""
     return len(distances) > 1 and max(distances) > 9.9 * min(distances)
 
 
-def norm(matrix: Any, order: int = 2) -> float:
+def norm(matrix: ArrayLike, order: int = 2) -> float:
     """The spectral norm of a matrix, the Euclidean of a vector, with order −2 the smallest singular value; NaN if an
     entry is none."""
     return float(np.linalg.norm(matrix, order)) if np.isfinite(matrix).all() else math.nan

@@ -10,9 +10,11 @@ The proof of the second is in docs/theory.md. It gives η ~ ε^{p+1} instead of 
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 from unibio.core import checks
+from unibio.core.protocols import BilevelSolver
 from unibio.hypergradients.neumann import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.theory.constants import Constants
@@ -80,7 +82,7 @@ class Schedule:
             plain.append(("α, K_1, K", f"{name}: step, first epoch, steps", steps))
         return [*plain, ("total", "oracle calls", power_of_ten(self.log_total))]
 
-    def as_solver(self, solver: Any, max_total_calls: float = 1e9) -> tuple[Any, int]:
+    def as_solver(self, solver: Callable[..., BilevelSolver], max_total_calls: float = 1e9) -> tuple[Any, int]:
         """`solver` (the class UniBiO) with these numbers, and T; refused if it would take more calls than that."""
         checks.number("max_total_calls", max_total_calls, low=1.0)
         if self.log_total > math.log(max_total_calls):
