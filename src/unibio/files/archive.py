@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core.tree import PyTree
-
 Facts = dict[str, Any]
 
 _MAGIC = b"unibio checkpoint 1\n"
@@ -47,7 +45,7 @@ def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
     return facts, {name: _each(group, array) for name, group in facts.pop("arrays").items()}
 
 
-def _each(group: PyTree, fn: Callable[[Any], Any]) -> Any:
+def _each(group: Any, fn: Callable[[Any], Any]) -> Any:
     """fn of every array of a group, in order."""
     return {name: fn(one) for name, one in group.items()} if isinstance(group, dict) else [fn(one) for one in group]
 

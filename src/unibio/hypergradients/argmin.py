@@ -49,7 +49,7 @@ def _argmin(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
 
 
 @_argmin.def_jvp
-def _argmin_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[PyTree, PyTree]:
+def _argmin_jvp(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
     problem, x, y0 = primals
     problem_dot, x_dot, _ = tangents
     y = _argmin(problem, x, y0)
