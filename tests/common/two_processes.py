@@ -28,14 +28,14 @@ DIES_AT = 50
 PAIR = ("regression", "SABA")  # what is run in "trajectories", killed and resumed
 # The paper's D would enlarge differences of rounding by 1/|y|^(p−2), without bound near y = 0.
 SERIES = ub.Neumann(terms=1, scale=20.0, preconditioner=ub.Identity())
-SOLVERS = {
+CASES = {
     "UniBiO": ub.UniBiO(0.1, lower=ub.SGD(1, 0.005), hypergradient=SERIES),
     "StocBiO": ub.StocBiO(0.1, 0.005, lower_steps=1, terms=1),
     "SABA": ub.SABA(0.1, 0.002),
 }
 
 
-PAIRS = [(problem, solver) for problem in ("regression", "cleaning") for solver in SOLVERS]
+PAIRS = [(problem, solver) for problem in ("regression", "cleaning") for solver in CASES]
 PAIRS.append(("streamed", "StocBiO"))
 
 
@@ -98,7 +98,7 @@ def check_pairs(folder, pairs):
     settings = on_mesh()
     for name, label in pairs:
         problem, x, y = settings[name]
-        result = solve(problem, SOLVERS[label], x, y, callbacks=told.append, chunk=STEPS)
+        result = solve(problem, CASES[label], x, y, callbacks=told.append, chunk=STEPS)
         assert result.status == ub.Status.finished
         assert result.x.sharding.spec == jax.sharding.PartitionSpec("samples")
         found |= {f"{name}/{label}/{column}": values for column, values in columns(result).items()}
@@ -111,7 +111,7 @@ def check_pairs(folder, pairs):
 
 def trajectories(folder):
     problem, x, y = check_pairs(folder, [PAIR])["regression"]
-    solve(problem, SOLVERS["SABA"], x, y, folder / "checkpoints", stop=die, chunk=EVERY // 2)
+    solve(problem, CASES["SABA"], x, y, folder / "checkpoints", stop=die, chunk=EVERY // 2)
 
 
 def pairs(folder):
@@ -139,7 +139,7 @@ def die(problem, state, row):
 
 def resume(folder):
     problem, x, y = on_mesh()["regression"]
-    result = solve(problem, SOLVERS["SABA"], x, y, folder / "checkpoints")
+    result = solve(problem, CASES["SABA"], x, y, folder / "checkpoints")
     np.savez(folder / f"resumed{jax.process_index()}.npz", **columns(result))
 
 

@@ -21,17 +21,17 @@ def norm_of_x(problem, state):
     return {"size": jax.numpy.sum(state.x**2)}
 
 
-SOLVERS: dict[str, Any] = {"SOBA": ub.SOBA(10.0, 0.01), "TTSA": ub.TTSA(10.0, 0.01, terms=4)}
+CASES: dict[str, Any] = {"SOBA": ub.SOBA(10.0, 0.01), "TTSA": ub.TTSA(10.0, 0.01, terms=4)}
 
 
 @pytest.fixture(scope="module")
 def contest():
-    return ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+    return ub.compare(LP.problem, CASES, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
 
 
 @pytest.mark.slow
 def test_seeds_equal_single_runs(contest):
-    for name, solver in SOLVERS.items():
+    for name, solver in CASES.items():
         for seed in (3, 5):
             lane = contest.lane(name, seed)
             single = ub.solve(
@@ -66,7 +66,7 @@ def test_reach(contest):
 
 def test_files_come_back_and_repeat(contest, tmp_path):
     folder = contest.save(tmp_path / "a")
-    again = ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
+    again = ub.compare(LP.problem, CASES, LP.x, LP.y, seeds=[3, 5], steps=20, metrics=norm_of_x, measurements=4)
     again.save(tmp_path / "b")
     assert (folder / "comparison.csv").read_bytes() == (tmp_path / "b" / "comparison.csv").read_bytes()
     loaded = ub.Comparison.load(folder)
@@ -79,10 +79,8 @@ def test_files_come_back_and_repeat(contest, tmp_path):
 
 
 def test_a_budget_of_calls():
-    contest = ub.compare(
-        LP.problem, SOLVERS, LP.x, LP.y, seeds=[0, 1], max_calls=2000, metrics=norm_of_x, measurements=5
-    )
-    for name in SOLVERS:
+    contest = ub.compare(LP.problem, CASES, LP.x, LP.y, seeds=[0, 1], max_calls=2000, metrics=norm_of_x, measurements=5)
+    for name in CASES:
         calls = np.asarray([contest.lane(name, seed)["calls"] for seed in (0, 1)]).mean(axis=0)
         assert calls[-1] >= 2000
         assert calls[-1] < 2000 + 2 * 8 * 8  # one step too many at most
@@ -92,13 +90,13 @@ def test_a_budget_of_calls():
 @pytest.mark.slow
 def test_steps_by_name():
     steps = {"SOBA": 4, "TTSA": 6}
-    contest = ub.compare(LP.problem, SOLVERS, LP.x, LP.y, seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
+    contest = ub.compare(LP.problem, CASES, LP.x, LP.y, seeds=[0], steps=steps, metrics=norm_of_x, measurements=2)
     assert contest.lane("SOBA", 0)["step"].tolist() == [0, 2, 4]
     assert contest.lane("TTSA", 0)["step"].tolist() == [0, 3, 6]
 
 
 def test_more_measurements_than_steps_measures_every_step():
-    solvers = {"SOBA": SOLVERS["SOBA"]}
+    solvers = {"SOBA": CASES["SOBA"]}
     contest = ub.compare(LP.problem, solvers, LP.x, LP.y, seeds=[3, 5], steps=3, metrics=norm_of_x, measurements=50)
     assert contest.lane("SOBA", 3)["step"].tolist() == [0, 1, 2, 3]
 
@@ -144,7 +142,7 @@ def test_tuning_in_turns_changes_nothing():
 
 
 def test_the_default_grid_has_one_size_for_every_solver():
-    made = [cls(1.0) if name == "UniBiO" else cls(1.0, 1.0) for name, cls in ub.SOLVERS.items()]
+    made = [cls(1.0) if name == "UniBiO" else cls(1.0, 1.0) for name, cls in ub.CASES.items()]
     for solver in made:
         upper, lower = step_size_fields(solver)
         changed = replaced(replaced(solver, upper, 0.25), lower, 0.125)

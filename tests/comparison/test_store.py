@@ -12,7 +12,7 @@ from unibio.cli.app import app
 from unibio.run import ensemble
 
 SETTING = ub.problems.PROBLEMS["quadratic"]()
-SOLVERS: dict[str, Any] = {"SOBA": ub.SOBA(0.1, 0.1), "TTSA": ub.TTSA(0.1, 0.1, terms=2)}
+CASES: dict[str, Any] = {"SOBA": ub.SOBA(0.1, 0.1), "TTSA": ub.TTSA(0.1, 0.1, terms=2)}
 
 
 def size(problem, state):
@@ -33,7 +33,7 @@ def counted(monkeypatch):
     return runs
 
 
-def compare(folder, solvers=SOLVERS, **changes):
+def compare(folder, solvers=CASES, **changes):
     options: dict[str, Any] = {"seeds": [1, 2], "steps": 12, "measurements": 3, "metrics": size} | changes
     return ub.compare(SETTING.problem, solvers, SETTING.x, SETTING.y, folder=folder, **options)
 
@@ -51,7 +51,7 @@ def test_a_second_comparison_reads_what_the_first_kept(tmp_path, counted):
 
 
 def test_only_what_is_missing_is_computed(tmp_path, counted):
-    compare(tmp_path, {"SOBA": SOLVERS["SOBA"]})
+    compare(tmp_path, {"SOBA": CASES["SOBA"]})
     both = compare(tmp_path)
     assert counted == ["SOBA", "TTSA"]
     assert both.solvers == ["SOBA", "TTSA"]
@@ -64,7 +64,7 @@ def test_only_what_is_missing_is_computed(tmp_path, counted):
         {"steps": 13},
         {"measurements": 4},
         {"metrics": ub.LowerResidual()},
-        {"solvers": SOLVERS | {"SOBA": ub.SOBA(0.2, 0.1)}},
+        {"solvers": CASES | {"SOBA": ub.SOBA(0.2, 0.1)}},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -99,7 +99,7 @@ def test_a_damaged_piece_is_made_anew(tmp_path, counted):
 def test_a_grid_search_continues(tmp_path, counted):
     def tune(**options):
         grid = {"step_size": [0.1, 0.2, 0.3]}
-        where = (SETTING.problem, SOLVERS["SOBA"], SETTING.x, SETTING.y)
+        where = (SETTING.problem, CASES["SOBA"], SETTING.x, SETTING.y)
         return ub.tune(*where, seeds=[0], steps=10, grid=grid, lanes=1, metrics=size, **options)
 
     tune(folder=tmp_path)

@@ -111,7 +111,7 @@ def test_largest_eigenvalue_from_below():
 
 
 def test_lazily_computes_only_on_demand():
-    needed = jax.vmap(lambda n: tree.lazily(n, lambda: jnp.asarray(2.0), jnp.asarray(1.0)))
+    needed = jax.vmap(lambda n: tree.compute_if_any(n, lambda: jnp.asarray(2.0), jnp.asarray(1.0)))
     np.testing.assert_array_equal(needed(jnp.array([True, False, True])), [2.0, 1.0, 2.0])
     np.testing.assert_array_equal(needed(jnp.array([False, False])), [1.0, 1.0])
 

@@ -13,7 +13,7 @@ from common.settings import SETTINGS, regression
 
 import unibio as ub
 from unibio.core import oracle, tree
-from unibio.core.batches import Dataset, Whole
+from unibio.core.batches import AllSamples, Dataset
 from unibio.core.protocols import Calls, Info
 from unibio.core.streams import Site, Turn, shuffled
 
@@ -204,10 +204,10 @@ def test_without_a_batch_size_a_batch_is_everything():
     data = Dataset((np.arange(10.0), np.ones((10, 3))))
     assert data.draw(KEY, 1000) is None
     batch = data.batch(data.draw(KEY, 1))
-    assert isinstance(batch, Whole)
+    assert isinstance(batch, AllSamples)
     assert oracle.samples(batch) == 10
     assert data.slots == 1
-    assert isinstance(data.slot(0), Whole)
+    assert isinstance(data.slot(0), AllSamples)
     np.testing.assert_array_equal(data.sample(KEY).index, np.arange(10))
     assert not data.in_parts
 

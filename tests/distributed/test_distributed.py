@@ -92,7 +92,7 @@ def check_trajectories(folder, pairs):
     single = {}
     for name, solver in pairs:
         problem, x, y = settings[name]
-        wanted = single[name, solver] = runs.columns(runs.solve(problem, runs.SOLVERS[solver], x, y))
+        wanted = single[name, solver] = runs.columns(runs.solve(problem, runs.CASES[solver], x, y))
         assert np.ptp(wanted["direction_norm"]) > 0
         for file in saved:
             start = f"{name}/{solver}/"
@@ -106,14 +106,14 @@ def check_resumes(folder, saba):
     assert names == ["history-0.log", *(f"{step}.{kind}" for step in steps for kind in ("checkpoint", "state"))]
     problem, x, y = distributed.shard(*runs.regression(), distributed.mesh())
     with pytest.warns(RuntimeWarning, match=r"written under other circumstances \(devices\)"):
-        part = runs.solve(problem, runs.SOLVERS["SABA"], x, y, folder / "checkpoints", steps=70)
+        part = runs.solve(problem, runs.CASES["SABA"], x, y, folder / "checkpoints", steps=70)
     assert part.steps == 70
     ends, _ = launch("resume", folder)
     assert [code for code, _ in ends] == [0, 0], ends
     for process in range(2):
         assert_close(dict(np.load(folder / f"resumed{process}.npz")), saba)
     with pytest.raises(ValueError, match="belongs to another run, which differs in key"):
-        runs.solve(problem, runs.SOLVERS["SABA"], x, y, folder / "checkpoints", key=jax.random.key(1))
+        runs.solve(problem, runs.CASES["SABA"], x, y, folder / "checkpoints", key=jax.random.key(1))
 
 
 def test_what_does_not_fit_on_a_mesh_is_refused():
@@ -160,7 +160,7 @@ def test_a_rule_places_the_parameters():
     mesh = distributed.mesh()
     _, x, y = distributed.shard(*runs.regression(), mesh, lambda path, shape: PartitionSpec("parameters"))
     assert y.sharding.spec == PartitionSpec("parameters")
-    saba: Any = runs.SOLVERS["SABA"]
+    saba: Any = runs.CASES["SABA"]
     state = placement.placed(saba, x, y).shardings({"x": x, "y": y, "table": np.zeros((9, runs.D))})
     specs = {name: sharding.spec for name, sharding in state.items()}
     wanted = {"x": ("samples",), "y": ("parameters",), "table": (None, "parameters")}
@@ -170,7 +170,7 @@ def test_a_rule_places_the_parameters():
 @pytest.mark.slow
 def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
     problem, x, y = distributed.shard(*runs.regression(), distributed.mesh())
-    arguments = (problem, runs.SOLVERS["StocBiO"], x, y, tmp_path)
+    arguments = (problem, runs.CASES["StocBiO"], x, y, tmp_path)
     runs.solve(*arguments, steps=40, back_off=1)  # so that an anchor is in the files too
     shutil.rmtree(tmp_path / "step-000000000040.state")
     with pytest.raises(ValueError, match=r"state is damaged .* Delete the file step-0+40\.checkpoint beside it"):

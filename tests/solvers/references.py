@@ -190,11 +190,11 @@ def saba(problem, x, y, start, samples, *, gamma, rho, slots):
 
 
 def ma_soba(problem, x, y, start, samples, *, alpha, beta, gamma, theta):
-    z, h = np.zeros_like(y), np.zeros_like(x)
+    v, h = np.zeros_like(y), np.zeros_like(x)
     for s in samples:
-        d_y, d_z, d_x = three_directions(problem, x, y, z, s)
-        x, y, z, h = x - alpha * h, y - beta * d_y, z - gamma * d_z, (1 - theta) * h + theta * d_x
-        yield {"x": x, "y": y, "z": z, "h": h, "d": h}
+        d_y, d_v, d_x = three_directions(problem, x, y, v, s)
+        x, y, v, h = x - alpha * h, y - beta * d_y, v - gamma * d_v, (1 - theta) * h + theta * d_x
+        yield {"x": x, "y": y, "v": v, "h": h, "d": h}
 
 
 def sustain(problem, x, y, start, samples, *, alpha, beta, r, eta_f, eta_g, terms, step):
@@ -233,27 +233,27 @@ def vrbo(problem, x, y, start, samples, *, alpha, beta, q, eta):
 
 
 def bo_rep(problem, x, y, start, samples, *, eta, beta, period, lower, refinement, nu):
-    y, z, m = refinement(problem, x, y, start), np.zeros_like(y), np.zeros_like(x)
+    y, v, m = refinement(problem, x, y, start), np.zeros_like(y), np.zeros_like(x)
     for k, s in enumerate(samples):
         if k % period == 0:
             y = lower(problem, x, y, s["lower"])
-        _, d_z, d_x = three_directions(problem, x, y, z, s)
+        _, d_v, d_x = three_directions(problem, x, y, v, s)
         m = beta * m + (1 - beta) * d_x
-        z = z - nu * d_z
+        v = v - nu * d_v
         x = x - eta * normalised(m)
-        yield {"x": x, "y": y, "z": z, "momentum": m, "d": m}
+        yield {"x": x, "y": y, "v": v, "momentum": m, "d": m}
 
 
 def amigo(problem, x, y, start, samples, *, gamma, alpha, beta):
-    z = np.zeros_like(y)
+    v = np.zeros_like(y)
     for s in samples:
         y = sgd(problem, x, y, s["lower"], alpha)
         grad_x, grad_y = problem.grads_f(x, y, s["f"])
         for rows in s["hessian"]:
-            z = z - beta * (problem.hessian(x, y, rows) @ z - grad_y)
-        h = implicit(problem, x, y, z, grad_x, s["cross"])
+            v = v - beta * (problem.hessian(x, y, rows) @ v - grad_y)
+        h = implicit(problem, x, y, v, grad_x, s["cross"])
         x = x - gamma * h
-        yield {"x": x, "y": y, "z": z, "d": h}
+        yield {"x": x, "y": y, "v": v, "d": h}
 
 
 def f2sa(problem, x, y, start, samples, *, xi, a, gamma, c, lam):

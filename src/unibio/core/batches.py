@@ -129,7 +129,7 @@ class Dataset(eqx.Module):
         """Number of batches of the fixed partition 0..batch_size−1, batch_size..2·batch_size−1, …"""
         return self.n // (self.batch_size or self.n)
 
-    def slot(self, k: jax.Array | int) -> "Batch | Whole":
+    def slot(self, k: jax.Array | int) -> "Batch | AllSamples":
         """Batch k of the fixed partition, for methods that remember one gradient per batch."""
         if self.batch_size is None:
             return self.whole()
@@ -178,7 +178,7 @@ class Dataset(eqx.Module):
             object.__setattr__(other, name, value)
         return other
 
-    def batch(self, realisation: jax.Array | None) -> "Batch | Whole":
+    def batch(self, realisation: jax.Array | None) -> "Batch | AllSamples":
         if realisation is None:
             return self.whole()
         return self._lookup(realisation)
@@ -192,8 +192,8 @@ class Dataset(eqx.Module):
         realisation = self.draw(key, 1)
         return self.rows(0, self.n) if realisation is None else self._lookup(realisation[0])
 
-    def whole(self) -> "Whole":
-        return Whole(self)
+    def whole(self) -> "AllSamples":
+        return AllSamples(self)
 
     def rows(self, start: jax.Array | int, count: int, slot: jax.Array | int = -1) -> Batch:
         """`count` consecutive samples."""
@@ -206,7 +206,7 @@ class Dataset(eqx.Module):
         return self._lookup(jnp.arange(count, dtype=jnp.int32) * (self.n // count))
 
 
-class Whole(eqx.Module):
+class AllSamples(eqx.Module):
     """All samples of a Dataset at once, streamed in chunks so that memory does not grow with n."""
 
     dataset: Dataset

@@ -271,7 +271,7 @@ def estimate_diagonal(
         scaled, _, _ = rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)
         return tree.mul(first, scaled)
 
-    return tree.lazily(uneven, second, even), rows, uneven
+    return tree.compute_if_any(uneven, second, even), rows, uneven
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, tree
-from unibio.core.batches import Batch, Whole
+from unibio.core.batches import AllSamples, Batch
 from unibio.core.tree import PyTree
 
 
@@ -22,7 +22,7 @@ class Perturbation(NamedTuple):
     hess_z: jax.Array | None  # (size of y, size of y), added to D·H
 
 
-AnyBatch = Batch | Whole | Perturbation | None
+AnyBatch = Batch | AllSamples | Perturbation | None
 """What an oracle takes: a batch of samples, all of them, one realisation of noise, or None where f and g are exact."""
 
 

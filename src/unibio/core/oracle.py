@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import tree
-from unibio.core.batches import Batch, Whole
+from unibio.core.batches import AllSamples, Batch
 from unibio.core.coordinates import inverse_scaling
 from unibio.core.noise import AnyBatch, Perturbation, visible
 from unibio.core.problem import Problem
@@ -27,14 +27,14 @@ from unibio.core.tree import PyTree
 
 def samples(batch: AnyBatch) -> int:
     """What one call on this batch adds to `Calls`: its samples, 1 for an exact or noisy oracle."""
-    if isinstance(batch, Whole):
+    if isinstance(batch, AllSamples):
         return batch.n
     return batch.index.shape[0] if isinstance(batch, Batch) else 1
 
 
 def _total(fn: Callable[[Any, float], PyTree], batch: AnyBatch) -> PyTree:
-    """Σ weight·fn over the chunks of a batch: one chunk of weight 1 unless it is `Whole`."""
-    return batch.total(fn) if isinstance(batch, Whole) else fn(visible(batch), 1.0)
+    """Σ weight·fn over the chunks of a batch: one chunk of weight 1 unless it is `AllSamples`."""
+    return batch.total(fn) if isinstance(batch, AllSamples) else fn(visible(batch), 1.0)
 
 
 def _noise(batch: AnyBatch) -> Perturbation:
@@ -89,7 +89,7 @@ def hvp_g(problem: Problem, x: PyTree, y: PyTree, v: PyTree, batch: AnyBatch) ->
 
 def hessian_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Callable[[PyTree], PyTree]:
     """v ↦ ∇²_yy g · v for many v at one point: linearised once, but streamed anew if it takes chunks."""
-    if isinstance(batch, Whole) and not batch.in_one_chunk:
+    if isinstance(batch, AllSamples) and not batch.in_one_chunk:
         return lambda v: hvp_g(problem, x, y, v, batch)
     _, product = jax.linearize(lambda y: _total(lambda chunk, weight: _grad_y(problem, x, y, chunk, weight), batch), y)
     return lambda v: _add_hessian_noise(problem, y, v, batch, product(v))

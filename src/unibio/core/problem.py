@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import checks, tree
-from unibio.core.batches import Dataset, Full, Sampler, Whole
+from unibio.core.batches import AllSamples, Dataset, Full, Sampler
 from unibio.core.means import check_means
 from unibio.core.noise import AnyBatch, visible
 from unibio.core.streams import Site, Turn
@@ -125,7 +125,7 @@ def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree, si
 
 def _shown(batch: AnyBatch) -> Any:
     """What f and g are called with: of everything, the first chunk."""
-    if isinstance(batch, Whole):
+    if isinstance(batch, AllSamples):
         return batch.rows(0, min(batch.dataset.chunk_size, batch.length))
     return visible(batch)
 

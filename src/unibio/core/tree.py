@@ -125,7 +125,7 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     return jax.tree_util.tree_map_with_path(convert, tree)
 
 
-def lazily(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
+def compute_if_any(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
     """`compute()` where `needed`, else `otherwise`; nothing is computed when nobody needs it.
 
     A `lax.cond` turns into a select under `vmap` and pays for both branches. A loop of at most one

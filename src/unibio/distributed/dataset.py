@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from unibio.core.batches import Batch, Dataset, Whole
+from unibio.core.batches import AllSamples, Batch, Dataset
 
 SAMPLES = "samples"  # the mesh axis along which data and per-sample variables are cut
 
@@ -54,7 +54,7 @@ class Sharded(Dataset):
         return ShardedWhole(self)
 
 
-class ShardedWhole(Whole):
+class ShardedWhole(AllSamples):
     """All samples: chunk k is the k-th chunk of every device's own rows."""
 
     dataset: Sharded

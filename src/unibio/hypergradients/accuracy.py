@@ -195,7 +195,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     def for_estimates(k: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
         """Look 0 can do without what only an estimate needs; leaving it out pays where the data are large."""
         large = rough_part(g_batch) is not g_batch
-        return tree.lazily(k > 0, compute, otherwise) if large and not singular else compute()
+        return tree.compute_if_any(k > 0, compute, otherwise) if large and not singular else compute()
 
     def look(k: jax.Array, so_far: _Looks) -> _Looks:
         point, scale = tree.where(k == 0, y, so_far.newton), m
@@ -263,7 +263,7 @@ class _Surroundings:
         self.rows = rows = row_probe(problem, x, info.at.y, problem.g_batches.whole())
         self.unknown = _unknown(info.at.v, rows, self.safe)
         nowhere = _stack([info.at.y] * _POINTS)
-        self.points = tree.lazily(self.some, lambda: _around(problem, x, info, rows), nowhere)
+        self.points = tree.compute_if_any(self.some, lambda: _around(problem, x, info, rows), nowhere)
 
     def point(self, k: jax.Array) -> PyTree:
         """Where look k looks."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, coordinates, linear, oracle, tree
-from unibio.core.batches import Batch, Whole
+from unibio.core.batches import AllSamples, Batch
 from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
 from unibio.core.protocols import add_counts, count
@@ -85,13 +85,13 @@ class Auto(eqx.Module):
     """
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> Diagonal:
-        few = isinstance(batch, (Batch, Whole)) and 2 * oracle.samples(batch) <= tree.size(y)
+        few = isinstance(batch, (Batch, AllSamples)) and 2 * oracle.samples(batch) <= tree.size(y)
         chosen: Preconditioner = Power() if few and problem.p is not None else Jacobi()
         return chosen(problem, x, y, batch)
 
 
 def rough_part(batch: AnyBatch) -> AnyBatch:
     """The batch itself, or 2048 evenly spread samples of a data set of more than 8192: enough for a rough diagonal."""
-    if isinstance(batch, Whole) and batch.n > 4 * _ROUGH_ROWS:
+    if isinstance(batch, AllSamples) and batch.n > 4 * _ROUGH_ROWS:
         return batch.dataset.spread(_ROUGH_ROWS)
     return batch

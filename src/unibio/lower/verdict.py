@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from unibio.core import coordinates, linear, oracle, tree
-from unibio.core.batches import Batch, Whole
+from unibio.core.batches import AllSamples, Batch
 from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import Number, PyTree
@@ -264,7 +264,7 @@ def rounding(problem: Problem, x: PyTree, point: Point) -> tuple[PyTree, PyTree]
 def sample_gradients(problem: Problem, x: PyTree, y: PyTree) -> PyTree:
     """Mean over the samples of |∂_i g_k(x, y)|: the size of what cancels in ∇_y g at a minimiser."""
     whole = problem.g_batches.whole()
-    if not isinstance(whole, Whole):
+    if not isinstance(whole, AllSamples):
         return jax.tree.map(jnp.abs, oracle.grad_g(problem, x, y, whole))
 
     def mean(chunk: Batch, weight: float) -> PyTree:

@@ -16,19 +16,19 @@ from unibio.solvers.lower_level import refresh
 
 
 class State(NamedTuple):
-    """x_k, y_k, z_k."""
+    """x_k, y_k, v_k."""
 
     x: PyTree
     y: PyTree
-    z: PyTree
+    v: PyTree
 
 
 class AmIGO(eqx.Module):
     """Amortised implicit gradient: both inner problems start where they ended.
 
         y ← y − α∇_y g(x_k, y)                            T times
-        z ← z − β(H(ζ_n) z − ∇_y f)                       N times, at the new y, one ∇_y f for all; z_0 = 0
-        x_{k+1} = x_k − γ(∇_x f − A z)
+        v ← v − β(H(ζ_n) v − ∇_y f)                       N times, at the new y, one ∇_y f for all; v_0 = 0
+        x_{k+1} = x_k − γ(∇_x f − A v)
 
     | symbol | field |
     |---|---|
@@ -36,7 +36,7 @@ class AmIGO(eqx.Module):
     | β, N | `linear_step_size` (by default α), `linear_steps` |
 
     Reference: Algorithms 1 to 3 of Arbel, Mairal, Amortized Implicit Differentiation for Stochastic Bilevel
-    Optimization (ICLR 2022). Different here: z ≈ +H⁻¹∇_y f has the opposite sign; all batches have one size.
+    Optimization (ICLR 2022). Different here: v ≈ +H⁻¹∇_y f has the opposite sign; all batches have one size.
     """
 
     step_size: float = eqx.field(converter=checks.as_real)
@@ -62,14 +62,14 @@ class AmIGO(eqx.Module):
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
         beta = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
 
-        def linear_step(z: PyTree, draw: PyTree) -> Any:
-            product = oracle.hvp_g(problem, x, y, z, problem.g_batches.batch(draw))
-            return tree.axpy(-beta, tree.sub(product, grad_y), z), None
+        def linear_step(v: PyTree, draw: PyTree) -> Any:
+            product = oracle.hvp_g(problem, x, y, v, problem.g_batches.batch(draw))
+            return tree.axpy(-beta, tree.sub(product, grad_y), v), None
 
         draws = problem.g_draws(key_hess, self.linear_steps, x, y, Site.hessian)
-        z, _ = jax.lax.scan(linear_step, state.z, draws, length=self.linear_steps)
-        estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, z, cross_batch))
+        v, _ = jax.lax.scan(linear_step, state.v, draws, length=self.linear_steps)
+        estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, v, cross_batch))
         samples = oracle.samples(cross_batch)
         more = Calls(grad_f=oracle.samples(f_batch), hvp=count(self.linear_steps, samples), cross=samples)
         x = tree.axpy(-self.step_size, estimate, x)
-        return State(x, y, z), Info(tree.norm(estimate), calls.plus(more))
+        return State(x, y, v), Info(tree.norm(estimate), calls.plus(more))

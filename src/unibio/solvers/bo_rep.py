@@ -16,11 +16,11 @@ from unibio.solvers.lower_level import refresh
 
 
 class State(NamedTuple):
-    """x_k, y_k, z_k, m_{k−1}, k."""
+    """x_k, y_k, v_k, m_{k−1}, k."""
 
     x: PyTree
     y: PyTree
-    z: PyTree
+    v: PyTree
     momentum: PyTree
     t: jax.Array
 
@@ -30,8 +30,8 @@ class BOREP(eqx.Module):
 
         y_0 = Epoch-SGD(g(x_0, ·)) with p = 2                                   once, the refinement
         y ← one epoch of Epoch-SGD: N steps of size γ in the ball B(y, R)        if k mod I = 0
-        m_k = βm_{k−1} + (1−β)(∇_x f − A z_k)
-        z_{k+1} = z_k − ν(H z_k − ∇_y f)                                         both at (x_k, y), z_0 = 0
+        m_k = βm_{k−1} + (1−β)(∇_x f − A v_k)
+        v_{k+1} = v_k − ν(H v_k − ∇_y f)                                         both at (x_k, y), v_0 = 0
         x_{k+1} = x_k − η m_k/‖m_k‖                                              no move where m_k = 0
 
     | symbol | field |
@@ -44,7 +44,7 @@ class BOREP(eqx.Module):
     One batch of f serves both of its gradients, one of g serves H and A.
 
     Reference: Algorithms 1 and 2 of Hao, Gong, Liu, Bilevel Optimization under Unbounded Smoothness: A New Algorithm
-    and Convergence Analysis (ICLR 2024). Different here: z_0 = 0, where the authors' code draws it at random; that code
+    and Convergence Analysis (ICLR 2024). Different here: v_0 = 0, where the authors' code draws it at random; that code
     also has neither ball nor mean.
     """
 
@@ -74,22 +74,22 @@ class BOREP(eqx.Module):
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_lower, key_f, key_g = jax.random.split(key, 3)
-        x, z, t = state.x, state.z, state.t
+        x, v, t = state.x, state.v, state.t
         n = self.lower_steps
         one_epoch = EpochSGD(n, self.lower_step_size, first_epoch=n, radius=self.radius)
-        y, calls = tree.lazily(
+        y, calls = tree.compute_if_any(
             t % self.period == 0,
             lambda: refresh(one_epoch, problem.counting(lambda t: t // self.period), x, state.y, key_lower, p=2.0),
             (state.y, jax.tree.map(jnp.int32, Calls())),
         )
         f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.hessian)
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)
-        estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, z, g_batch))
+        estimate = tree.sub(grad_x, oracle.cross_g(problem, x, y, v, g_batch))
         nu = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
-        z = tree.axpy(-nu, tree.sub(oracle.hvp_g(problem, x, y, z, g_batch), grad_y), z)
+        v = tree.axpy(-nu, tree.sub(oracle.hvp_g(problem, x, y, v, g_batch), grad_y), v)
         m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))
         direction, norm = tree.direction(m)
         x = tree.axpy(-self.step_size, direction, x)
         samples = oracle.samples(g_batch)
         more = Calls(grad_f=oracle.samples(f_batch), hvp=samples, cross=samples)
-        return State(x, y, z, m, t + 1), Info(norm, calls.plus(more))
+        return State(x, y, v, m, t + 1), Info(norm, calls.plus(more))

@@ -14,11 +14,11 @@ from unibio.solvers.soba import directions
 
 
 class State(NamedTuple):
-    """x_k, y_k, z_k, h_k."""
+    """x_k, y_k, v_k, h_k."""
 
     x: PyTree
     y: PyTree
-    z: PyTree
+    v: PyTree
     h: PyTree
 
 
@@ -27,8 +27,8 @@ class MASOBA(eqx.Module):
 
         x_{k+1} = x_k − α h_k
         y_{k+1} = y_k − β∇_y g(x_k, y_k)
-        z_{k+1} = z_k − γ(H z_k − ∇_y f)
-        h_{k+1} = (1−θ) h_k + θ(∇_x f − A z_k)             all at (x_k, y_k, z_k); z_0 = 0, h_0 = 0
+        v_{k+1} = v_k − γ(H v_k − ∇_y f)
+        h_{k+1} = (1−θ) h_k + θ(∇_x f − A v_k)             all at (x_k, y_k, v_k); v_0 = 0, h_0 = 0
 
     Step 0 does not move x. `direction_norm` is ‖h_{k+1}‖, the newest average.
 
@@ -53,13 +53,13 @@ class MASOBA(eqx.Module):
         return State(x, y, tree.zeros_like(y), tree.zeros_like(x)), Info(jnp.zeros((), tree.dtype(x)), Calls())
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
-        x, y, z, h = state
-        d_y, d_z, d_x, calls = directions(problem, x, y, z, key)
+        x, y, v, h = state
+        d_y, d_v, d_x, calls = directions(problem, x, y, v, key)
         gamma = self.lower_step_size if self.linear_step_size is None else self.linear_step_size
         state = State(
             tree.axpy(-self.step_size, h, x),
             tree.axpy(-self.lower_step_size, d_y, y),
-            tree.axpy(-gamma, d_z, z),
+            tree.axpy(-gamma, d_v, v),
             tree.axpy(self.momentum, h, tree.scale(1 - self.momentum, d_x)),
         )
         return state, Info(tree.norm(state.h), calls)

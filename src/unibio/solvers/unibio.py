@@ -98,7 +98,7 @@ class UniBiO(eqx.Module):
         key_lower, key_hyper = jax.random.split(key)
         x, t = state.x, state.t
         # A loop of at most one round: under vmap a cond would solve the lower level at every step.
-        y, lower_calls = tree.lazily(
+        y, lower_calls = tree.compute_if_any(
             (t + 1) % self.period == 0,
             lambda: refresh(self.lower, problem.counting(lambda t: t // self.period), x, state.y, key_lower),
             (state.y, jax.tree.map(jnp.int32, Calls())),

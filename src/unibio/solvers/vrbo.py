@@ -82,7 +82,7 @@ class VRBO(eqx.Module):
             return estimates, Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
 
         old = (state.v, state.u), jax.tree.map(jnp.int32, Calls())
-        (v, u), calls = tree.lazily(t % self.period == 0, checkpoint, old)
+        (v, u), calls = tree.compute_if_any(t % self.period == 0, checkpoint, old)
         direction_norm = tree.norm(v)
         x_next = tree.axpy(-self.step_size, v, x)
 

@@ -63,7 +63,7 @@ def test_tasks(data):
 
 def test_candidates():
     """Eight for everyone, the paper's first; another step size changes numbers, not the program."""
-    for name, entry in cleaning_race.SOLVERS.items():
+    for name, entry in cleaning_race.CONTESTANTS.items():
         found = candidates(name)
         assert len(set(found)) == 8
         assert found[0] == step_sizes(entry.solver)
@@ -144,7 +144,9 @@ def test_files_that_change_during_a_run(tmp_path, monkeypatch):
         return found
 
     for module in ("hypercleaning", "pieces"):
-        monkeypatch.setattr(f"unibio.paper.cleaning.{module}.SOLVERS", {"UniBiO": cleaning_race.SOLVERS["UniBiO"]})
+        monkeypatch.setattr(
+            f"unibio.paper.cleaning.{module}.CONTESTANTS", {"UniBiO": cleaning_race.CONTESTANTS["UniBiO"]}
+        )
     monkeypatch.setattr(hypercleaning, "run", meanwhile)
     options = Options(settings=(*SHORT, ("data", str(tmp_path))))
     labels = iter(("contradiction", "contradiction"))
@@ -188,7 +190,9 @@ def test_a_small_study(monkeypatch):
     """One solver on digits, everything else as it is: tables, paired differences, figure and verdict."""
     pytest.importorskip("sklearn")
     for module in ("hypercleaning", "pieces"):
-        monkeypatch.setattr(f"unibio.paper.cleaning.{module}.SOLVERS", {"UniBiO": cleaning_race.SOLVERS["UniBiO"]})
+        monkeypatch.setattr(
+            f"unibio.paper.cleaning.{module}.CONTESTANTS", {"UniBiO": cleaning_race.CONTESTANTS["UniBiO"]}
+        )
     settings = {"data": "digits", "hidden": "8", "train": "256", "validation": "128", "tuning": "100", "epochs": "2",
                 "p": "3", "seeds": "1", "more_seeds": "2"}  # fmt: skip
     tables = hypercleaning.run(Options(settings=tuple(settings.items())), lambda text: None)
@@ -222,7 +226,7 @@ def test_the_best_step_sizes_are_those_with_the_highest_score_and_can_be_read_ba
     def curve(*tuning, finite=1.0):
         return [{"tuning": value, "finite": finite} for value in tuning]
 
-    tried = {f"tune {name} 1 0.1": curve(0.5, 0.4) for name in cleaning_race.SOLVERS}
+    tried = {f"tune {name} 1 0.1": curve(0.5, 0.4) for name in cleaning_race.CONTESTANTS}
     tried |= {"tune UniBiO 2 0.1": curve(0.9, 0.45), "tune UniBiO 3 0.1": curve(0.9, 0.9, finite=0.0)}
     tried |= {f"tune {kind} 0.001": curve(0.6, 0.5) for kind in cleaning_race.TRAINING}
     tried |= {"tune noisy 0.003": curve(0.7, 0.1)}  # plain training is stopped at its best

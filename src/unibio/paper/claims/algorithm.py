@@ -14,7 +14,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper import theory
 from unibio.paper.claims.registry import Found, bound, claim, judge, listed
 from unibio.paper.framework.study import running_slope
-from unibio.paper.studies.comparison import SOLVERS, START
+from unibio.paper.studies.comparison import CONTESTANTS, START
 from unibio.problems import example3
 from unibio.run.trajectory import trajectory
 from unibio.solvers import UniBiO
@@ -215,7 +215,7 @@ def figure_5_rates() -> Found:
 def _ends(name: str) -> dict[float, float]:
     """Final ‖∇Φ‖ at p = 4, 12, 20 from (.001, .001) after 500 steps, with the step sizes that the paper states."""
     start, key = jnp.asarray(START), jax.random.key(0)
-    run = jax.jit(lambda p: trajectory(example3(p), SOLVERS[name], start, start, 500, key)[0].x)
+    run = jax.jit(lambda p: trajectory(example3(p), CONTESTANTS[name], start, start, 500, key)[0].x)
     return {p: float(np.abs(true_gradient(np.asarray(run(p))))) for p in (4.0, 12.0, 20.0)}
 
 

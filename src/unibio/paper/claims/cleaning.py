@@ -5,7 +5,7 @@ from pathlib import Path
 
 from unibio.files.tables import Rows, from_csv, select
 from unibio.paper.claims.registry import Found, claim, judge
-from unibio.paper.cleaning.race import SOLVERS
+from unibio.paper.cleaning.race import CONTESTANTS
 
 
 @functools.cache
@@ -17,9 +17,11 @@ def stored() -> Rows:
 def _compared(p: float) -> Found:
     leads, margins, texts = [], [], []
     for setting, which in (("paper", "the paper's"), ("tuned", "tuned")):
-        tests = {name: select(stored(), noise=0.1, p=p, setting=setting, method=name)[0]["test"] for name in SOLVERS}
-        ours, best = tests["UniBiO"], max(SOLVERS, key=lambda name: tests[name])
-        others = max(tests[name] for name in SOLVERS if name != "UniBiO")
+        tests = {
+            name: select(stored(), noise=0.1, p=p, setting=setting, method=name)[0]["test"] for name in CONTESTANTS
+        }
+        ours, best = tests["UniBiO"], max(CONTESTANTS, key=lambda name: tests[name])
+        others = max(tests[name] for name in CONTESTANTS if name != "UniBiO")
         leads.append(ours > others + 0.01)  # by two standard errors of an accuracy on 9,824 pairs
         margins.append(ours - tests[best])
         texts.append(f"with {which} step sizes UniBiO {ours:.3f}, the best is {best} {tests[best]:.3f}")

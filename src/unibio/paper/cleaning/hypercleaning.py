@@ -11,7 +11,7 @@ from unibio.comparison import plot
 from unibio.files.tables import Row, Rows, Tables, column, distinct, select
 from unibio.paper.cleaning import pieces as cleaning_pieces
 from unibio.paper.cleaning.pieces import PRACTICAL
-from unibio.paper.cleaning.race import SOLVERS, TRAINING
+from unibio.paper.cleaning.race import CONTESTANTS, TRAINING
 from unibio.paper.cleaning.settings import KEPT, settings_of
 from unibio.paper.cleaning.task import digest, load
 from unibio.paper.framework.pieces import gather, helpers
@@ -152,7 +152,7 @@ def verdict(tables: Tables) -> str:
     first = tables["statistics"][0]
     rows = select(tables["statistics"], setting="tuned", **{key: first[key] for key in ("noise", "p", "clean_samples")})
     by_name = {row["method"]: row for row in rows}
-    best = max((by_name[name] for name in SOLVERS), key=lambda row: row["test_stopped"])
+    best = max((by_name[name] for name in CONTESTANTS), key=lambda row: row["test_stopped"])
     plain = ", ".join(f"{by_name[kind]['test_stopped']:.3f} ({kind})" for kind in TRAINING)
     both = by_name["both"]
     return (

@@ -8,7 +8,7 @@ from typing import Any
 
 from unibio.files.tables import Row, Rows, from_csv
 from unibio.paper.cleaning.practical import learn_rate
-from unibio.paper.cleaning.race import SOLVERS, TRAINING, candidates, race, train
+from unibio.paper.cleaning.race import CONTESTANTS, TRAINING, candidates, race, train
 from unibio.paper.cleaning.settings import Settings
 from unibio.paper.cleaning.task import Size, load
 from unibio.paper.framework.pieces import Piece
@@ -41,7 +41,7 @@ def tuning(chosen: Settings, common: Row) -> list[Piece]:
     pieces = [
         Piece(f"tune {name} {steps[0]:g} {steps[1]:g}", race_piece,
               shared | {"name": name, "steps": steps, "epochs": chosen.tuning_epochs})
-        for name in SOLVERS for steps in candidates(name)
+        for name in CONTESTANTS for steps in candidates(name)
     ]  # fmt: skip
     pieces += [
         Piece(f"tune {kind} {rate:g}", train_piece, shared | {"kind": kind, "rate": rate, "epochs": chosen.epochs})
@@ -82,7 +82,7 @@ def read_best(path: Path) -> dict[str, tuple[float, ...]]:
         raise ValueError(f"tuned={path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
         raise ValueError(f"tuned={path} is no table of tuning scores ({error}): {advice}") from None
-    for name, count in (*((name, 2) for name in SOLVERS), *((kind, 1) for kind in TRAINING)):
+    for name, count in (*((name, 2) for name in CONTESTANTS), *((kind, 1) for kind in TRAINING)):
         numbers = found.get(name, ())
         if len(numbers) != count or not all(math.isfinite(number) and number > 0 for number in numbers):
             what = "two step sizes" if count == 2 else "one rate"
@@ -130,9 +130,9 @@ def solvers(chosen: Settings, cases: list[Case], best: Any) -> list[Curve]:
     """Every solver with tuned step sizes, for the first seed with the paper's too."""
     curves = []
     for title, where in cases:
-        for name in SOLVERS:
+        for name in CONTESTANTS:
             for setting in ("tuned", "paper") if where["seed"] == chosen.seed else ("tuned",):
-                steps = best[name] if setting == "tuned" else step_sizes(SOLVERS[name].solver)
+                steps = best[name] if setting == "tuned" else step_sizes(CONTESTANTS[name].solver)
                 more = {"name": name, "steps": steps, "epochs": chosen.epochs}
                 curves.append(_curve(Piece(f"{name} {setting} {title}", race_piece, where | more), name, setting))
     return curves

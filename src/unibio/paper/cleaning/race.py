@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 # others hardly differ; UniBiO's normalised step has another unit.
 _UPPER = (1.0, 10.0, 100.0)
 _constant: dict[str, Any] = {"upper_decay": 0.0, "lower_decay": 0.0}
-SOLVERS = {
+CONTESTANTS = {
     "UniBiO": Entry(UniBiO(0.05, lower=SGD(3, 0.02), hypergradient=Neumann(3, power_steps=3)), 1.5, (0.5, 2.0, 8.0)),
     "StocBiO": Entry(StocBiO(0.01, 0.002, lower_steps=3, terms=3), 3, _UPPER),
     "TTSA": Entry(TTSA(0.001, 0.02, terms=3, **_constant), 1, _UPPER),
@@ -57,8 +57,8 @@ LOWER = (0.1, 0.5)
 
 def candidates(name: str) -> list[tuple[float, float]]:
     """The eight pairs of step sizes (upper, lower) that are tried, the paper's among them."""
-    paper = step_sizes(SOLVERS[name].solver)
-    return [paper, (paper[0], LOWER[1]), *((upper, lower) for upper in SOLVERS[name].upper for lower in LOWER)]
+    paper = step_sizes(CONTESTANTS[name].solver)
+    return [paper, (paper[0], LOWER[1]), *((upper, lower) for upper in CONTESTANTS[name].upper for lower in LOWER)]
 
 
 def batch_size(task: Task, name: str) -> int:
@@ -78,8 +78,8 @@ def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int,
     setting = hyper_cleaning(
         task.apply, task.init(key_start), task.train, task.validation, jnp.float32(p), C, batch_size=size
     )
-    solver = stepping(SOLVERS[name].solver, *steps)
-    length = max(1, round(len(task.truth) / size / SOLVERS[name].lower_steps))
+    solver = stepping(CONTESTANTS[name].solver, *steps)
+    length = max(1, round(len(task.truth) / size / CONTESTANTS[name].lower_steps))
     scores = Scores(task)
     return [
         scores.measure(state.y, state.x) | {"epoch": epoch, "seconds": seconds, "calls": calls}

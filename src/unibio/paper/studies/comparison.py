@@ -17,7 +17,7 @@ TITLE = "Comparison from a degenerate start (Figure 4)"
 PAPER = "From (.001, .001) StocBiO, TTSA and MA-SOBA fail for p = 4, 12, 20, and UniBiO converges."
 ORDERS, START, T = (4.0, 12.0, 20.0), 0.001, 500
 FADE = optax.linear_schedule(1.0, 0.0, T // 2, T // 2)  # 1 in the first half of the run, then falling to 0
-SOLVERS: dict[str, Any] = {
+CONTESTANTS: dict[str, Any] = {
     "UniBiO": UniBiO(0.02, period=10, hypergradient=Neumann(terms=10, scale=1.0)),
     "UniBiO (decaying step)": UniBiO(0.02, period=10, hypergradient=Neumann(terms=10, scale=1.0), schedule=FADE),
     "StocBiO": StocBiO(0.5, 0.1, lower_steps=5, terms=9),
@@ -30,7 +30,7 @@ def run(options: Options, say: Say) -> Tables:
     """TTSA is random (its truncation), the others have one curve."""
     curves: Rows = []
     facts: Rows = []
-    for name, solver in SOLVERS.items():
+    for name, solver in CONTESTANTS.items():
         say(name)
         seeds = min(8, options.seeds) if name == "TTSA" else 1
 

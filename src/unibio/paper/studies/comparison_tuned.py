@@ -24,7 +24,7 @@ from unibio.solvers.step_sizes import step_size_fields
 TITLE = "Comparison with every solver tuned"
 PAPER = "Step sizes were chosen by a grid search over [0.01, 1]; the grid is not given."
 # As in the paper where it says so; decays of 0, because the problem has no noise. The step sizes are tuned.
-SOLVERS: dict[str, Any] = {
+CONTESTANTS: dict[str, Any] = {
     "UniBiO": sv.UniBiO(1.0, period=10, hypergradient=Neumann(terms=10, scale=1.0)),
     "UniBiO (decaying step)": sv.UniBiO(1.0, period=10, hypergradient=Neumann(terms=10, scale=1.0), schedule=FADE),
     "StocBiO": sv.StocBiO(1, 1, lower_steps=5, terms=9),
@@ -57,7 +57,7 @@ def run(options: Options, say: Say) -> Tables:
     """25 settings, 3 seeds (some solvers draw the length of their series), the best by the final norm."""
     curves: Rows = []
     facts: Rows = []
-    for name, solver in SOLVERS.items():
+    for name, solver in CONTESTANTS.items():
         for p in ORDERS:
             say(f"{name}, p = {p:g}")
             tuned = tune(

@@ -31,7 +31,7 @@ LOWER = (1e-5, 1e-4, 1e-3, 1e-2)
 PLAIN, NORMALISED, ADAM = (30.0, 200.0, 1000.0), (0.1, 0.5, 2.0), (0.02, 0.1, 0.5)
 
 # Three terms, three lower steps, as the paper's hyper-cleaning; upper step sizes by the kind of step.
-SOLVERS: dict[str, tuple[Any, tuple[float, ...]]] = {
+CONTESTANTS: dict[str, tuple[Any, tuple[float, ...]]] = {
     "UniBiO": (sv.UniBiO(1, lower=EpochSGD(steps=3, first_epoch=3), hypergradient=Neumann(terms=3)), NORMALISED),
     "UniBiO (practical)": (
         sv.UniBiO(
@@ -93,7 +93,7 @@ def run(options: Options, say: Say) -> Tables:
 
     curves: Rows = []
     facts: Rows = []
-    for name, (solver, upper) in SOLVERS.items():
+    for name, (solver, upper) in CONTESTANTS.items():
         settings = list(itertools.product(upper, LOWER))
         for p, problem in problems.items():
             say(f"{name}, p = {p:g}")
