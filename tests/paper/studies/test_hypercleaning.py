@@ -29,6 +29,8 @@ def _promotion():
 
 SMALL = Size(train=250, validation=100, tuning=50, test=100, hidden=8)
 
+ONLY_UNIBIO = {"UniBiO": cleaning_race.CONTESTANTS["UniBiO"]}
+
 
 def test_auroc_against_all_pairs():
     rng = np.random.default_rng(0)
