@@ -28,7 +28,7 @@ class FromZero(ub.SABA):
         return jax.tree.map(jnp.zeros_like, state)._replace(x=x, y=y), info
 
 
-SOLVERS = {
+CASES = {
     "SABA": ub.SABA(0.1, 0.1),
     "SABA, memory from 0": FromZero(0.1, 0.1),
     "SOBA": ub.SOBA(0.1, 0.1),
@@ -91,7 +91,7 @@ def main():
         lower, upper = simulated(rng), simulated(rng)
     measure = closed_form(lower, upper)
     print("| solver |", " | ".join(DRAWN), "|")
-    for name, solver in SOLVERS.items():
+    for name, solver in CASES.items():
         values = [[measure(x) for x in ends(solver, lower, upper, drawn)] for drawn in DRAWN.values()]
         cells = [f"{np.mean(each):.2e} ± {np.std(each, ddof=1):.1e}" for each in values]
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
