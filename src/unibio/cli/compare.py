@@ -43,10 +43,7 @@ def compare(
     ] = False,
 ) -> None:
     """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
-    if steps is not None and calls is not None:
-        raise ValueError("give --steps or --calls, not both.")
-    if resume and out is None:
-        raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
+    _check_options(steps, calls, out, resume)
     cache.set_up_jax()
     mesh = None
     if distributed:
@@ -54,14 +51,7 @@ def compare(
         mesh = all_devices()
     setting = named_problem(problem, p)
     chosen = {name: named_solver(name, upper, lower) for name in solvers}
-    pieces = None
-    if out is not None:
-        pieces = out / ".pieces"  # solvers that are finished, until all are
-        plot.style()  # without matplotlib, say so before computing
-        if is_leader():
-            claim(out, MADE_BY)
-            if not resume:
-                shutil.rmtree(pieces, ignore_errors=True)
+    pieces = None if out is None else _opened(out, resume)
     length: dict[str, Any] = {
         "steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces, "mesh": mesh,
     }  # fmt: skip
@@ -76,12 +66,36 @@ def compare(
         return
     _print(found, chosen)
     if out is not None:
-        found.save(out)
-        shutil.rmtree(out / ".pieces", ignore_errors=True)
-        drawn = plot.with_style(plot.solver_curves, curves(found))
-        for kind in ("svg", "png"):
-            plot.save(drawn, out / f"comparison.{kind}")
-        print(f"written: {out}")
+        _write(found, out)
+
+
+def _check_options(steps: int | None, calls: int | None, out: Path | None, resume: bool) -> None:
+    """Options that exclude or need each other."""
+    if steps is not None and calls is not None:
+        raise ValueError("give --steps or --calls, not both.")
+    if resume and out is None:
+        raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
+
+
+def _opened(out: Path, resume: bool) -> Path:
+    """Makes the folder ours, and names the one inside for what is finished of a comparison until all of it is."""
+    plot.style()  # without matplotlib, say so before computing
+    pieces = out / ".pieces"
+    if is_leader():
+        claim(out, MADE_BY)
+        if not resume:
+            shutil.rmtree(pieces, ignore_errors=True)
+    return pieces
+
+
+def _write(found: Comparison, out: Path) -> None:
+    """The tables and the figure."""
+    found.save(out)
+    shutil.rmtree(out / ".pieces", ignore_errors=True)
+    drawn = plot.with_style(plot.solver_curves, curves(found))
+    for kind in ("svg", "png"):
+        plot.save(drawn, out / f"comparison.{kind}")
+    print(f"written: {out}")
 
 
 def named_problem(name: str, p: float | None) -> Setting:

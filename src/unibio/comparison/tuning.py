@@ -68,14 +68,8 @@ def tune(
     """
     seeds = as_seeds(seeds)
     check_solver(solver, jnp.dtype(float))
-    grid = dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid
-    for name, values in grid.items():
-        if np.ndim(values) != 1:
-            raise ValueError(f"grid[{name!r}] must be a list of numbers; got {values!r}.")
     checks.whole_number("lanes", lanes, low=1)
-    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not settings:
-        raise ValueError("the grid is empty: give every field at least one value.")
+    settings = _settings(dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid)
     candidates = [_with(solver, setting) for setting in settings]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     together = max(1, lanes // len(seeds))
@@ -99,6 +93,17 @@ def tune(
             "metric is NaN everywhere. Try smaller step sizes in grid=…, or another metric."
         )
     return Tuned(candidates[best], settings, scores, tables)
+
+
+def _settings(grid: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+    """Every combination of the values in the grid."""
+    for name, values in grid.items():
+        if np.ndim(values) != 1:
+            raise ValueError(f"grid[{name!r}] must be a list of numbers; got {values!r}.")
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if not settings:
+        raise ValueError("the grid is empty: give every field at least one value.")
+    return settings
 
 
 def _with(solver: BilevelSolver, setting: Mapping[str, float]) -> Any:

@@ -20,7 +20,7 @@ from unibio.distributed.dataset import SAMPLES
 from unibio.distributed.processes import from_leader, gathered, is_leader
 from unibio.files.archive import Facts
 from unibio.files.store import Store
-from unibio.run.driver import stretches
+from unibio.run.driver import Stretch, stretches
 from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
@@ -66,64 +66,97 @@ def run_ensemble(
     goal = int(steps or max_calls or 0)
     checks.whole_number("measurements", measurements, low=1)
     problem, x0, y0 = prepare(problem, x0, y0)
-    lanes = len(solvers)
-    fill = 0 if mesh is None else -lanes % mesh.shape[SAMPLES]
-    solver = _stacked([check_solver(solver, tree.dtype(x0)) for solver in [*solvers, *[solvers[-1]] * fill]])
-    keys = jnp.concatenate([keys, *[keys[-1:]] * fill])
-    if mesh is not None:
-        spread = NamedSharding(mesh, PartitionSpec(SAMPLES))
-        solver, keys = jax.jit(lambda lanes: lanes, out_shardings=spread)((solver, keys))
+    solver, keys = _lanes(solvers, tree.dtype(x0), keys, mesh)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     (state, calls), seconds, compiling = run(initialise_many, solver, problem, x0, y0, keys)
-
-    def fetched(variable: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[:lanes], gathered(variable))
-
-    totals = np.stack([each.astype(np.int64) for each in fetched(calls)], axis=1)
-    norm, finite = np.full(lanes, np.nan), np.ones(lanes, bool)
-    rows: list[Table] = []
-    step = 0
-
-    def look() -> float:
-        values, _, compiling = run(evaluate_many, measure, problem, state)
-        each = {name: totals[:, i] for i, name in enumerate(Calls._fields)}
-        position = {"step": np.full(lanes, step), **each, "calls": totals.sum(axis=1)}
-        clock = {"seconds": np.full(lanes, seconds / lanes), "direction_norm": norm, "finite": finite}
-        rows.append(position | clock | fetched(values))
-        return compiling
-
-    def progress() -> float:
-        return float(step if steps is not None else np.mean(totals.sum(axis=1)))
-
-    mark = 1  # the number of the next measurement, at mark/measurements of the goal
-
-    def limit(step: int) -> int:
-        """The step at which the lanes reach the next measurement, as far as their calls so far tell."""
-        if progress() >= goal:
-            return step
-        if steps is None and step == 0:
-            return 1
-        rate = 1.0 if steps is not None else progress() / step
-        return step + max(1, math.ceil((goal * mark / measurements - progress()) / max(rate, 1.0)))
-
-    compiling += look()
+    lanes = _Lanes(len(solvers), steps is None, goal, measurements, calls, seconds, compiling)
+    lanes.measure(measure, problem, state)
     with terminal_progress(goal, title) as tell:
-        begin = problem, state, keys, step
-        for stretch in stretches(solver, *begin, limit, chunk=CAPACITY, program=advance_many):
-            state, log = stretch.state, jax.tree.map(lambda leaf: leaf[:lanes], stretch.log)
-            seconds, compiling = seconds + stretch.seconds, compiling + stretch.compiling
-            step += log.bad.shape[1]
-            totals = totals + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
-            if steps is None and progress() == 0:
+        begin = problem, state, keys, 0
+        for stretch in stretches(solver, *begin, lanes.limit, chunk=CAPACITY, program=advance_many):
+            state = stretch.state
+            lanes.advanced(stretch)
+            if lanes.so_far() == 0:
                 raise ValueError(f"{type(solvers[0]).__name__} reports no calls, so max_calls never ends: use steps=…")
-            norm, finite = log.direction_norm[:, -1], finite & log.finite.all(axis=1)
-            tell({"step": min(goal, round(progress()))})
-            if progress() >= goal * mark / measurements:
-                mark = max(mark + 1, int(progress() * measurements / goal) + 1)
-                compiling += look()
-    table = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
-    x, y = (state.x, state.y) if mesh is None else fetched((state.x, state.y))
-    return Ensemble(x, y, table, seconds, compiling)
+            tell({"step": min(goal, round(lanes.so_far()))})
+            if lanes.at_a_mark():
+                lanes.measure(measure, problem, state)
+    x, y = (state.x, state.y) if mesh is None else lanes.fetched((state.x, state.y))
+    return Ensemble(x, y, lanes.table(), lanes.seconds, lanes.compiling)
+
+
+def _lanes(
+    solvers: Sequence[BilevelSolver], dtype: jnp.dtype, keys: jax.Array, mesh: Mesh | None
+) -> tuple[Any, jax.Array]:
+    """The solvers as one with stacked numbers, and the keys: as many as the mesh has devices, or a multiple of that."""
+    fill = 0 if mesh is None else -len(solvers) % mesh.shape[SAMPLES]
+    solver = _stacked([check_solver(solver, dtype) for solver in [*solvers, *[solvers[-1]] * fill]])
+    keys = jnp.concatenate([keys, *[keys[-1:]] * fill])
+    if mesh is None:
+        return solver, keys
+    spread = NamedSharding(mesh, PartitionSpec(SAMPLES))
+    return jax.jit(lambda lanes: lanes, out_shardings=spread)((solver, keys))
+
+
+class _Lanes:
+    """Where the lanes of an ensemble are, and what has been measured of them."""
+
+    def __init__(
+        self, number: int, by_calls: bool, goal: int, measurements: int, calls: Calls, seconds: float, compiling: float
+    ) -> None:
+        self.number, self.by_calls, self.goal, self.measurements = number, by_calls, goal, measurements
+        self.calls = np.stack([each.astype(np.int64) for each in self.fetched(calls)], axis=1)  # (lanes, 4)
+        self.seconds, self.compiling = seconds, compiling
+        self.norm, self.finite = np.full(number, np.nan), np.ones(number, bool)
+        self.step = 0
+        self.mark = 1  # the number of the next measurement, at mark/measurements of the goal
+        self.rows: list[Table] = []
+
+    def fetched(self, variable: PyTree) -> PyTree:
+        """The entries of the real lanes, as numpy arrays."""
+        return jax.tree.map(lambda leaf: leaf[: self.number], gathered(variable))
+
+    def so_far(self) -> float:
+        """Steps, or calls in the mean of the lanes: what the goal is about."""
+        return float(np.mean(self.calls.sum(axis=1)) if self.by_calls else self.step)
+
+    def limit(self, step: int) -> int:
+        """The step at which the lanes reach the next measurement, as far as their calls so far tell."""
+        if self.so_far() >= self.goal:
+            return step
+        if self.by_calls and step == 0:
+            return 1
+        rate = self.so_far() / step if self.by_calls else 1.0
+        missing = self.goal * self.mark / self.measurements - self.so_far()
+        return step + max(1, math.ceil(missing / max(rate, 1.0)))
+
+    def advanced(self, stretch: Stretch) -> None:
+        """Adds a stretch of steps."""
+        log = self.fetched(stretch.log)
+        self.seconds, self.compiling = self.seconds + stretch.seconds, self.compiling + stretch.compiling
+        self.step += log.bad.shape[1]
+        self.calls = self.calls + np.stack([np.asarray(each, np.int64).sum(axis=1) for each in log.calls], axis=1)
+        self.norm, self.finite = log.direction_norm[:, -1], self.finite & log.finite.all(axis=1)
+
+    def at_a_mark(self) -> bool:
+        """Whether it is time to measure; the next mark is then the next one that is not passed yet."""
+        if self.so_far() < self.goal * self.mark / self.measurements:
+            return False
+        self.mark = max(self.mark + 1, int(self.so_far() * self.measurements / self.goal) + 1)
+        return True
+
+    def measure(self, measure: Measure, problem: Problem, state: State) -> None:
+        """Adds a row of the table."""
+        values, _, compiling = run(evaluate_many, measure, problem, state)
+        self.compiling += compiling
+        each = {name: self.calls[:, i] for i, name in enumerate(Calls._fields)}
+        position = {"step": np.full(self.number, self.step), **each, "calls": self.calls.sum(axis=1)}
+        clock = {"seconds": np.full(self.number, self.seconds / self.number)}
+        self.rows.append(position | clock | {"direction_norm": self.norm, "finite": self.finite} | self.fetched(values))
+
+    def table(self) -> Table:
+        """All rows, (lanes, measurements) for each column."""
+        return {name: np.stack([row[name] for row in self.rows], axis=1) for name in self.rows[0]}
 
 
 def kept_ensemble(

@@ -74,10 +74,7 @@ def solve(
         >>> result.status, abs(float(result.x) + jnp.pi / 2) < 0.03  # Φ(x) = sin(sin x) is least at −π/2
         (finished, True)
     """
-    checks.whole_number("steps", steps, low=0)
-    for name, value in (("every", every), ("chunk", chunk)):
-        if value is not None:
-            checks.whole_number(name, value, low=1)
+    _check_lengths(steps, every, chunk)
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
@@ -108,6 +105,14 @@ def solve(
             between.append(keeper)
         state, end = Driver(problem, x0, y0, key, steps, record, between, chunk).run(now, state)
     return record.result(state, y0, *end)
+
+
+def _check_lengths(steps: int, every: int | None, chunk: int | None) -> None:
+    """Whole numbers that make sense."""
+    checks.whole_number("steps", steps, low=0)
+    for name, value in (("every", every), ("chunk", chunk)):
+        if value is not None:
+            checks.whole_number(name, value, low=1)
 
 
 def _checked(

@@ -48,7 +48,13 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
         pieces = cleaning_pieces.solvers(chosen, cleaning_pieces.cases(chosen, common, chosen.seeds), best)
         pieces += cleaning_pieces.training(chosen, cases, best, rates)
         found = done([piece for piece, _ in pieces])
+    about = [{"source": source} | chosen.size._asdict() | {"epochs": chosen.epochs}]
     names = {piece.name: name for piece, name in pieces}
+    return {"data": about} | _tables(found, names, rates) | ({"tuned": tuning} if tuning else {})
+
+
+def _tables(found: dict[str, Rows], names: dict[str, Row], rates: dict[str, Rows]) -> Tables:
+    """The curves of all runs, what follows from them, the learnt noise rates, and the clock in a table of its own."""
     before = {title.replace("rate", PRACTICAL, 1): rows[-1]["seconds"] for title, rows in rates.items()}
     curves: Rows = []
     clock: Rows = []
@@ -60,9 +66,7 @@ def run(options: Options, say: Callable[[str], None]) -> Tables:
     learnt = [{"run": title.removeprefix("rate ")} | row for title, rows in rates.items() for row in rows]
     for row in learnt:
         del row["seconds"]
-    about = [{"source": source} | chosen.size._asdict() | {"epochs": chosen.epochs}]
-    tables = {"data": about, "curves": curves, "statistics": _statistics(curves), "rates": learnt, SECONDS: clock}
-    return tables | ({"tuned": tuning} if tuning else {})
+    return {"curves": curves, "statistics": _statistics(curves), "rates": learnt, SECONDS: clock}
 
 
 def _statistics(curves: Rows) -> Rows:

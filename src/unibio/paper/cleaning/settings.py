@@ -61,6 +61,12 @@ def settings_of(options: Options) -> Settings:
     chosen = chosen._replace(
         seeds=min(chosen.seeds, options.seeds), more_seeds=min(chosen.more_seeds, options.seeds), seed=options.seed
     )
+    _check(chosen)
+    return chosen
+
+
+def _check(chosen: Settings) -> None:
+    """Refuses numbers that make no sense."""
     for name in ("epochs", "tuning_epochs", "seeds", "more_seeds"):
         checks.whole_number(name, getattr(chosen, name), low=1)
     for name in ("train", "validation"):  # halves of the one are taken, and two batches of the other
@@ -74,7 +80,6 @@ def settings_of(options: Options) -> Settings:
     for rate in chosen.noise:
         if not 0 <= rate < 1:
             raise ValueError(f"a noise rate must be at least 0 and below 1; got {rate}.")
-    return chosen
 
 
 def _parsed(name: str, text: str, like: Any) -> Any:

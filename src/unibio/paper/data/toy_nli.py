@@ -66,18 +66,26 @@ def _pair(rng: np.random.Generator, label: str) -> tuple[str, str]:
     general = {slot: rng.random() < 0.5 for slot in stated}
     others = [slot for slot in _SLOTS if slot not in stated]
     missing = _one(rng, list(stated) if label == "neutral" else others)
-    premise = {}
-    for slot, groups in SCENE.items():  # the value stated, any of its group if only that is, any if nothing is
-        if slot in stated and not general[slot]:
-            premise[slot] = stated[slot]
-        else:
-            premise[slot] = _value(rng, slot, stated[slot][:1] if slot in stated else groups)
+    premise = _premise(rng, stated, general)
     if label == "contradiction":
         slot = _one(rng, list(stated))
         premise[slot] = _value(rng, slot, [group for group in SCENE[slot] if group != stated[slot][0]])
     del premise[missing]
     hypothesis = {slot: group if general[slot] else _phrase(rng, value) for slot, (group, value) in stated.items()}
     return _sentence({slot: _phrase(rng, value) for slot, (_, value) in premise.items()}), _sentence(hypothesis)
+
+
+def _premise(
+    rng: np.random.Generator, stated: dict[str, tuple[str, str]], general: dict[str, bool]
+) -> dict[str, tuple[str, str]]:
+    """For each slot the value that the hypothesis states, any of its group if it states only that, any if nothing."""
+    premise = {}
+    for slot, groups in SCENE.items():
+        if slot in stated and not general[slot]:
+            premise[slot] = stated[slot]
+        else:
+            premise[slot] = _value(rng, slot, stated[slot][:1] if slot in stated else groups)
+    return premise
 
 
 def _one(rng: np.random.Generator, options: Sequence[Any]) -> Any:
