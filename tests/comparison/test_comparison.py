@@ -142,7 +142,7 @@ def test_tuning_in_turns_changes_nothing():
 
 
 def test_the_default_grid_has_one_size_for_every_solver():
-    made = [cls(1.0) if name == "UniBiO" else cls(1.0, 1.0) for name, cls in ub.CASES.items()]
+    made = [cls(1.0) if name == "UniBiO" else cls(1.0, 1.0) for name, cls in ub.SOLVERS.items()]
     for solver in made:
         upper, lower = step_size_fields(solver)
         changed = replaced(replaced(solver, upper, 0.25), lower, 0.125)
