@@ -1,4 +1,5 @@
-"""By what a setting is chosen. A criterion gives a score, smaller is better, from one setting's runs over the seeds."""
+"""How `tune` chooses among settings. A criterion gives a score, smaller is better, from one setting's runs over the
+seeds."""
 
 import dataclasses
 from typing import Protocol

@@ -27,7 +27,8 @@ _STYLE: Any = {
 
 
 def style() -> AbstractContextManager[None]:
-    """The house style, for a while: a user's own settings stay as they are, and do not enter."""
+    """The house style inside this context. A user's own settings of matplotlib do not enter, and are as before after
+    it."""
     try:
         from matplotlib.style import context
     except ImportError:
@@ -54,7 +55,7 @@ def with_style(draw: Callable[..., "Figure"], *arguments: Any) -> "Figure":
 
 
 def panels(columns: int = 1, rows: int = 1, width: float = 3.4, height: float = 2.7, **others: Any) -> Any:
-    """(figure, axes), axes as a flat list."""
+    """A figure with so many panels, and their axes as a flat list."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -62,7 +63,7 @@ def panels(columns: int = 1, rows: int = 1, width: float = 3.4, height: float = 
 
 
 def check_path(path: Path) -> str:
-    """The format of a figure that can be saved there; else a message."""
+    """The format that the ending of a path asks for; a ValueError if figures cannot be saved so."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("svg", "pdf", "png"):
         raise ValueError(f"cannot draw into {path.name!r}: the name must end in .svg, .pdf or .png.")
@@ -72,7 +73,7 @@ def check_path(path: Path) -> str:
 
 
 def save(drawn: "Figure", path: Path) -> None:
-    """Writes it whole or not at all; the ending of the name is the format."""
+    """Writes a figure in the format that the ending of the path names, whole or not at all."""
     path = Path(path)
     kind = check_path(path)
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)

@@ -36,7 +36,7 @@ class Tuned:
 
     @property
     def best(self) -> int:
-        """Which setting won."""
+        """The number of the setting with the smallest score."""
         return min(range(len(self.scores)), key=lambda i: self.scores[i])
 
 

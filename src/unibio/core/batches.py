@@ -1,4 +1,4 @@
-"""Where samples come from. A sampler turns a key into a `Batch`; the same key gives the same samples.
+"""Where samples come from: a sampler turns a random key into a `Batch`, and the same key into the same samples.
 
 Every sampler has three methods: `draw(key, count, x, y)` gives `count` realisations stacked along a first
 axis (a lower loop draws all of its samples as one block), `batch(realisation)` turns one of them into what
@@ -31,7 +31,7 @@ class Batch(eqx.Module):
 
 
 class Sampler(Protocol):
-    """How a Problem gets its samples."""
+    """Gives a Problem its samples."""
 
     def draw(self, key: jax.Array, count: int, x: PyTree, y: PyTree) -> PyTree: ...
     def batch(self, realisation: PyTree) -> Any: ...
@@ -137,7 +137,7 @@ class Dataset(eqx.Module):
         return self.rows(k * self.batch_size, self.batch_size, slot=k)
 
     def draw_slot(self, key: jax.Array, site: Site | None = None) -> jax.Array:
-        """int32: one slot at random."""
+        """The number of a random slot, int32."""
         if self.turn is None or site is None:
             return jax.random.randint(key, (), 0, self.slots, jnp.int32)
         keys, place = positions(self.turn, site, 1, self.slots)
@@ -146,7 +146,8 @@ class Dataset(eqx.Module):
     def draw(
         self, key: jax.Array, count: int, x: PyTree = None, y: PyTree = None, site: Site | None = None
     ) -> jax.Array | None:
-        """int32[count, batch_size]: sample numbers; None where a batch is everything. A stream goes by the site."""
+        """The numbers of the samples of `count` batches, int32[count, batch_size]; None where a batch is all samples.
+        For a stream the site says which of its batches they are."""
         if self.batch_size is None:
             return None
         if self.replace:
@@ -162,11 +163,11 @@ class Dataset(eqx.Module):
         return batches[:count].astype(jnp.int32)
 
     def at(self, turn: Turn | None) -> "Dataset":
-        """The data as a run sees them that stands at `turn`; the same if they are no stream."""
+        """The data as a run sees them that has come to `turn`. Without a stream that makes no difference."""
         return self._with(turn=turn) if self.stream else self
 
     def resized(self, batch_size: int) -> "Dataset":
-        """The same data in batches of another size, which come from streams of their own."""
+        """The same data in batches of another size. A stream of them is another stream."""
         turn = self.turn
         if turn is not None:
             turn = turn._replace(seed=jax.random.fold_in(turn.seed, batch_size))
@@ -225,7 +226,7 @@ class AllSamples(eqx.Module):
         return self.dataset.chunk_size >= self.length
 
     def rows(self, start: jax.Array | int, count: int) -> Batch:
-        """`count` consecutive ones of them."""
+        """`count` consecutive rows."""
         return self.dataset.rows(start, count)
 
     def total(self, fn: Callable[[Batch, float], PyTree]) -> PyTree:

@@ -132,7 +132,7 @@ class _Spectrum(NamedTuple):
     coupling: jax.Array
 
     def seen(self, alpha: jax.Array, beta: jax.Array) -> "_Spectrum":
-        """One more row of T; a step of length 0, the last one, adds none."""
+        """Takes in one more row of T. A step of length 0, which can only be the last, adds no row."""
         ended, inverse = alpha == 0, 1 / alpha
         q = inverse + self.diagonal - jnp.asarray(_SHIFTS, alpha.dtype) - self.coupling / self.q
         below, above = self.below & (ended | (q > 0)), self.above & (ended | (q < 0))

@@ -69,7 +69,8 @@ def _grown(functions: dict[str, Any], x: PyTree, y: PyTree) -> dict[str, list[fl
 def _copies(
     functions: dict[str, Any], x: PyTree, y: PyTree, times: tuple[int, ...]
 ) -> dict[str, tuple[jax.Array, ...]]:
-    """Each function on so many copies of a few rows, beside the start: at 0 too much vanishes."""
+    """The value of each function on so many copies of a few rows, at a point a little beside the start: at 0 too many
+    terms vanish."""
     x, y = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.125, leaf.dtype), (x, y))
 
     def values(fn: Callable[..., jax.Array], sampler: Dataset) -> tuple[jax.Array, ...]:

@@ -27,7 +27,7 @@ AnyBatch = Batch | AllSamples | Perturbation | None
 
 
 def visible(batch: AnyBatch) -> Any:
-    """What f and g are called with: noise enters behind their backs, in the oracles."""
+    """What f and g are called with. They do not see noise: the oracles add it to their derivatives."""
     return None if isinstance(batch, Perturbation) else batch
 
 

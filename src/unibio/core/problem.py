@@ -84,11 +84,12 @@ class Problem(eqx.Module):
         return _draws(self.g_batches, key, count, x, y, site)
 
     def at_step(self, key: jax.Array, t: jax.Array) -> "Problem":
-        """The problem as step t of the run with this key sees it: streams stand where t says."""
+        """The problem as step t of the run with this key sees it: a stream gives the batches of that step."""
         return self._turned(lambda _: Turn(jax.random.fold_in(key, jnp.uint32(_STREAMS)), t))
 
     def counting(self, turns: Callable[[jax.Array], jax.Array]) -> "Problem":
-        """The problem for draws that are not made once a step: streams stand at turns(t) instead of t."""
+        """The problem for draws that are not made exactly once a step: in step t a stream gives the batches number
+        turns(t)."""
         return self._turned(lambda turn: None if turn is None else turn._replace(t=turns(turn.t)))
 
     def _turned(self, turned: Callable[[Turn | None], Turn | None]) -> "Problem":
@@ -124,14 +125,14 @@ def _one_batch(sampler: Sampler, key: jax.Array | None, x: PyTree, y: PyTree, si
 
 
 def _shown(batch: AnyBatch) -> Any:
-    """What f and g are called with: of everything, the first chunk."""
+    """What f and g are called with: the batch, or if it is all samples, its first chunk."""
     if isinstance(batch, AllSamples):
         return batch.rows(0, min(batch.dataset.chunk_size, batch.length))
     return visible(batch)
 
 
 def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
-    """Checked variables, and the problem with every floating leaf in their dtype."""
+    """Checks x, y and the problem, and returns them with every floating number of the problem in the dtype of x."""
     x, y = checks.variables(x, y)
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a unibio.Problem; got {type(problem).__name__}.")

@@ -1,4 +1,4 @@
-"""What the parts of the package promise each other."""
+"""The interfaces between the parts of the package: what each takes and returns."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ _MOST = 2**31 - 1
 
 
 def count(products: Number, samples: int) -> jax.Array:
-    """products × samples as int32; what does not fit is 2³¹ − 1, it never wraps around."""
+    """products × samples as int32. A number that does not fit becomes 2³¹ − 1; it never wraps around."""
     products = jnp.asarray(products, jnp.int32)
     fits = products <= _MOST // max(1, samples)
     return jnp.where(fits, products * jnp.int32(min(samples, _MOST)), jnp.int32(_MOST))
@@ -117,7 +117,7 @@ class BilevelSolver(Protocol):
         ...
 
     def step(self, problem: Problem, state: Any, key: jax.Array) -> tuple[Any, Info]:
-        """One step; pure."""
+        """One step, a pure function."""
         ...
 
 

@@ -31,13 +31,13 @@ class Sharded(Dataset):
         self.chunk_size, self.mesh = dataset.chunk_size, mesh
 
     def cut(self, array: jax.Array) -> jax.Array:
-        """Each device with its part of the first axis; where that does not divide, as the compiler likes."""
+        """Cuts the first axis over the devices; if it does not divide evenly, the compiler decides."""
         if array.shape[0] % self.mesh.shape[SAMPLES]:
             return array
         return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, PartitionSpec(SAMPLES)))
 
     def everywhere(self, array: jax.Array) -> jax.Array:
-        """All of it on each device."""
+        """Puts a copy of the whole array on each device."""
         return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, PartitionSpec()))
 
     def _lookup(self, index: jax.Array) -> Batch:
@@ -76,7 +76,7 @@ class ShardedWhole(AllSamples):
 
 
 def check_divides(name: str, count: int, parts: int) -> None:
-    """Refuses what cannot be cut evenly, with the nearest that can."""
+    """Refuses a number of samples that cannot be cut evenly, and names the nearest number that can."""
     if count % parts:
         fewer, devices = count - count % parts, math.gcd(count, parts)
         raise ValueError(

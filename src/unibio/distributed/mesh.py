@@ -29,7 +29,7 @@ _LEADER_STAYS = 2.0  # seconds
 def initialise(
     coordinator_address: str | None = None, num_processes: int | None = None, process_id: int | None = None
 ) -> int:
-    """Joins this process to the others, and says how many there are. Call it before any other use of JAX.
+    """Joins this process to the others, and returns how many there are. Call it before any other use of JAX.
 
     Without arguments they come from SLURM, Open MPI or Kubernetes as `jax.distributed.initialize` reads them, or from
     JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. Where there is nothing of
@@ -60,7 +60,8 @@ def initialise(
 
 
 def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """An uncaught error ends this process at once: a regular exit would wait for the others, and they for this one."""
+    """Ends this process at once after an uncaught error. A regular exit would wait for the other processes, which wait
+    for this one."""
     sys.__excepthook__(kind, error, trace)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -147,7 +148,8 @@ def _sampler(sampler: Any, mesh: Mesh) -> Any:
 
 
 def _placed(variable: PyTree, mesh: Mesh, rule: Rule) -> PyTree:
-    """Every array where the rule says; numbers are no arrays, and what is on the mesh stays."""
+    """Puts every array where the rule says. Plain numbers, and arrays that are on the mesh already, stay as they
+    are."""
 
     def place(path: KeyPath[Any], leaf: Any) -> Any:
         if not isinstance(leaf, (jax.Array, np.ndarray)):

@@ -18,8 +18,9 @@ def on_mesh(variable: PyTree) -> bool:
 
 
 class Placed(eqx.Module):
-    """A solver on a mesh: what has the shape of a part of x or y lies like it, a stack of such (SABA's memory) too, and
-    everything else is everywhere. `layout` holds the shapes and where they lie."""
+    """A solver on a mesh. State arrays shaped like a leaf of x or y get that leaf's sharding, and so does a stack of
+    such arrays (SABA's memory). Everything else is copied to every device. `layout` holds the shapes and the
+    shardings."""
 
     solver: Any
     layout: tuple[tuple[tuple[int, ...], NamedSharding], ...] = eqx.field(static=True)
@@ -33,7 +34,7 @@ class Placed(eqx.Module):
         return self._kept(state), info
 
     def shardings(self, state: PyTree) -> Any:
-        """Where each part of a state (or of its shapes) lies."""
+        """The sharding of each array of a state, given the arrays or their shapes."""
         return jax.tree.map(lambda leaf: self._sharding(leaf.shape), state)
 
     def _kept(self, state: State) -> Any:

@@ -1,4 +1,4 @@
-"""What the processes of one run must agree on. With arrays of one process each of these does nothing."""
+"""What the processes of one run must agree on. In a run of one process these functions do nothing."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def is_leader() -> bool:
 
 
 def largest(number: float) -> float:
-    """The largest that any process has: clocks and signals differ, what follows from them must not."""
+    """The maximum over all processes, so that all take the same decision."""
     return float(np.max(multihost_utils.process_allgather(np.float32(number))))
 
 
 def from_leader(content: bytes) -> bytes:
-    """What the leader has, on every process."""
+    """Sends the leader's bytes to every process, and returns them."""
     length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
     padded = np.frombuffer(content if is_leader() else bytes(length), np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(padded), np.uint8).tobytes()

@@ -27,7 +27,7 @@ def encode(facts: Facts, groups: dict[str, Any]) -> bytes:
 
 
 def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
-    """What `encode` wrote, or a ValueError."""
+    """Reads what `encode` wrote. Raises a ValueError if that has been changed."""
     start = len(_MAGIC) + _DIGEST
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]:
         raise ValueError("it is damaged or no checkpoint.")
@@ -46,12 +46,12 @@ def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
 
 
 def _each(group: Any, fn: Callable[[Any], Any]) -> Any:
-    """fn of every array of a group, in order."""
+    """Applies fn to every array of a group, in order."""
     return {name: fn(one) for name, one in group.items()} if isinstance(group, dict) else [fn(one) for one in group]
 
 
 def plain(leaf: Any) -> np.ndarray:
-    """An array on the host; a key as its numbers."""
+    """The array as a numpy array; of a random key, its numbers."""
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf, order="C")

@@ -8,7 +8,7 @@ import jax
 
 
 def set_up_jax() -> None:
-    """float64, and compiled programs kept in the user's cache folder; where that cannot be written, without."""
+    """Switches float64 on, and keeps compiled programs in the user's cache folder if that can be written."""
     config: Any = jax.config
     config.update("jax_enable_x64", True)
     if config.jax_compilation_cache_dir:  # the user has chosen one

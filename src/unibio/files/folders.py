@@ -9,7 +9,7 @@ _MARKER = "unibio.json"
 
 
 def is_ours(folder: Path, made_by: str) -> bool:
-    """Whether `claim` marked it."""
+    """Whether `claim` has marked the folder as ours."""
     try:
         return read_json(folder / _MARKER) == {"made_by": made_by, "format": _FORMAT}
     except ValueError:

@@ -22,7 +22,7 @@ Table = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """Tables by what they depend on; without a folder nothing is kept.
+    """Keeps tables in a folder by what they depend on; without a folder it keeps nothing.
 
     Arguments:
         agreed: where several processes share the work they must all find a table or none; from what this process has

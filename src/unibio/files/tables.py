@@ -67,12 +67,12 @@ def read(path: Path) -> tuple[Row, Tables]:
 
 
 def write_json(path: Path, value: Row) -> None:
-    """One JSON object, indented."""
+    """Writes one JSON object, indented."""
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Row:
-    """One JSON object; else a ValueError that says what is wrong."""
+    """Reads one JSON object. Raises a ValueError that says what is wrong with the file."""
     try:
         value = json.loads(_content(path))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
@@ -101,12 +101,12 @@ def as_columns(rows: Sequence[Row]) -> dict[str, np.ndarray]:
 
 
 def select(rows: Sequence[Row], **wanted: Any) -> Rows:
-    """The rows with these values."""
+    """The rows in which these columns have these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def column(rows: Sequence[Row], name: str) -> list[Any]:
-    """One column."""
+    """The values of one column, row by row."""
     return [row[name] for row in rows]
 
 

@@ -118,7 +118,7 @@ def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _
     value, gradient = _value_and_gradient(problem, x, trial)
 
     def excess(gradient: PyTree) -> jax.Array:
-        """Of the gradient over its rounding, as a step in y relative to the path."""
+        """By how much the gradient exceeds its rounding, expressed as a step in y relative to the path."""
         unit = tree.divide(solver.inverse, sizes(at.path))
         return tree.norm(jax.tree.map(lambda r, n, u: jnp.maximum(jnp.abs(r) - n, 0) * u, gradient, state.noise, unit))
 

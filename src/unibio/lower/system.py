@@ -1,4 +1,4 @@
-"""The linear systems of Newton's method, by a factor where that is cheap and by products where it is not."""
+"""The linear systems of Newton's method: solved by a Cholesky factor where y is small, else by conjugate gradients."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -56,5 +56,5 @@ def system(operator: linear.Operator, like: PyTree) -> System:
 
 
 def vanishing(rows: PyTree) -> PyTree:
-    """Which numbers are too small to divide by."""
+    """Marks the numbers that are too small to divide by."""
     return jax.tree.map(lambda row: jnp.abs(row) < 16 * jnp.finfo(row.dtype).tiny, rows)

@@ -101,7 +101,8 @@ def _ridged(operator: linear.Operator, like: PyTree) -> tuple[linear.Operator, P
 
 
 def sizes(path: PyTree) -> PyTree:
-    """What a unit of rounding of each y_i refers to: its path; the longest one if y_i has always been 0, or 1."""
+    """The size of each y_i that its rounding is measured against: the length of its path; if y_i has always been 0, the
+    longest path of all, or 1."""
     longest = tree.largest(path)
     longest = jnp.where(longest > 0, longest, 1.0)
     return jax.tree.map(lambda a: jnp.where(a > 0, a, longest), path)
