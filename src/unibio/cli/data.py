@@ -13,7 +13,7 @@ def data(
     name: Annotated[str, typer.Argument(help="snli")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: $UNIBIO_DATA_DIR/snli, or ./data/snli).")] = None,
 ) -> None:
-    """Download a data set: checked, resumable."""
+    """Download a data set, check it, and resume a download that was interrupted."""
     from unibio.paper.data import download, snli
 
     if name != "snli":

@@ -99,7 +99,7 @@ class _Progress:
             self.console.print(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
 
     def __rich__(self) -> Group:
-        """Drawn four times a second."""
+        """What is shown, asked for four times a second."""
         to_do = sum(self.costs.values())
         bar = Table.grid(padding=(0, 2))
         bar.add_row(

@@ -1,4 +1,4 @@
-"""Pytree algebra that optax.tree does not already have, and the two jax idioms the package leans on."""
+"""Algebra on pytrees: what optax.tree does not have, and two idioms of JAX that the package often uses."""
 
 import math
 from collections.abc import Callable
@@ -142,5 +142,5 @@ def compute_if_any(needed: jax.Array, compute: Callable[[], PyTree], otherwise: 
 
 
 def or_nan(good: jax.Array, value: PyTree) -> PyTree:
-    """The value where it is good; NaN says that there is none."""
+    """The value where it is good, NaN elsewhere."""
     return jax.tree.map(lambda leaf: jnp.where(good, leaf, jnp.full_like(leaf, jnp.nan)), value)

@@ -79,7 +79,8 @@ def hypergradient(
 def _estimate(
     method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, singular: bool
 ) -> tuple[PyTree, HyperInfo, jax.Array]:
-    """The estimate, its info, and whether a row of the Hessian vanishes; `singular`: prepared for that."""
+    """The estimate, its info, and whether a row of the Hessian vanishes. With `singular` the program can cope with
+    that."""
     check_functions(problem, x, y)
     if isinstance(method, Implicit):
         answer = method.evaluate(problem, x, y, key, search=singular)

@@ -193,7 +193,8 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     disturbance = tree.scale(jnp.finfo(tree.dtype(y)).eps, linear.irregular(y))
 
     def for_estimates(k: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
-        """Look 0 can do without what only an estimate needs; leaving it out pays where the data are large."""
+        """Computes what only an estimate needs; look 0 makes none and leaves it out, which pays where the data are
+        large."""
         large = rough_part(g_batch) is not g_batch
         return tree.compute_if_any(k > 0, compute, otherwise) if large and not singular else compute()
 
@@ -266,11 +267,11 @@ class _Surroundings:
         self.points = tree.compute_if_any(self.some, lambda: _around(problem, x, info, rows), nowhere)
 
     def point(self, k: jax.Array) -> PyTree:
-        """Where look k looks."""
+        """The point at which look k is made."""
         return jax.tree.map(lambda leaf: leaf[jnp.maximum(k - 2, 0)], self.points)
 
     def seen(self, so_far: _Around, k: jax.Array, rows: PyTree, grad_y: PyTree, v: PyTree, better: PyTree) -> _Around:
-        """What look k saw."""
+        """Adds what look k has found."""
         lost = jax.tree.map(lambda w, r: w & (jnp.abs(r) < self.safe / 4), self.moved, rows)
         is_open = jax.tree.map(lambda r, b: (jnp.abs(r) < self.safe) & (jnp.abs(b) >= self.safe), self.rows, grad_y)
         return _Around(
@@ -284,7 +285,8 @@ class _Surroundings:
 
 
 def _unknown(v: PyTree, rows: PyTree, safe: float) -> PyTree:
-    """A coordinate without curvature anywhere leaves its v_i open: any number of the size of v will do."""
+    """What to put for v_i where a coordinate has no curvature anywhere, which leaves v_i open: a number of the size of
+    v."""
     size = tree.largest(v)
     size = jnp.where(size > 0, size, 1.0)
     return jax.tree.map(lambda r: jnp.where(jnp.abs(r) < safe, size, jnp.zeros_like(r)), rows)
@@ -337,5 +339,5 @@ def _stack(trees: list[PyTree]) -> PyTree:
 
 
 def _finite_or_inf(a: jax.Array) -> jax.Array:
-    """NaN as infinity: an error that cannot be computed may be any."""
+    """The number, or infinity instead of NaN: an error that cannot be computed may be of any size."""
     return jnp.where(jnp.isfinite(a), a, jnp.inf)

@@ -62,7 +62,7 @@ class Implicit(eqx.Module):
     def solve(
         self, problem: Problem, x: PyTree, y: PyTree, b: PyTree, prepared: Prepared, key: jax.Array | None
     ) -> LinearSolution:
-        """v with H(x, y) v = b. The calls of `prepared` are not its own."""
+        """Solves H(x, y) v = b. Its calls do not include those that `prepare` made."""
         raise TypeError(f"{type(self).__name__} does not say how it solves the linear system: write solve(…).")
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]:
@@ -128,7 +128,7 @@ class Implicit(eqx.Module):
 
 
 def not_assessed(value: PyTree) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`lower_residual`, `condition` and `error` of an estimate that nobody has looked at."""
+    """`lower_residual`, `condition` and `error` of an estimate that has not been assessed: NaN."""
     nan = jnp.full((), jnp.nan, tree.dtype(value))
     return nan, nan, nan
 

@@ -112,7 +112,7 @@ class _Search(NamedTuple):
     rows: PyTree
 
     def exponent(self, k: jax.Array) -> PyTree:
-        """Where look k looks."""
+        """The exponents at which look k is made."""
         return jax.tree.map(lambda a, b: jnp.where(_halves(k), (a + b) / 2, b), self.low, self.high)
 
     def seen(self, k: jax.Array, rows: PyTree, slopes: PyTree, safe: float) -> "_Search":

@@ -93,7 +93,7 @@ class Unrolled(eqx.Module):
         return oracle.samples(problem.g_batches.whole() if draws is None else problem.g_batches.batch(first))
 
     def _descend(self, problem: Problem, x: PyTree, y: PyTree, draws: PyTree) -> PyTree:
-        """y_K."""
+        """The last of K steps, y_K."""
 
         def gradient(y: PyTree, draw: PyTree) -> PyTree:
             batch = problem.g_batches.whole() if draws is None else problem.g_batches.batch(draw)

@@ -1,4 +1,4 @@
-"""Step sizes of a solver: which it has, and the same solver with other ones."""
+"""Reads the step sizes of a solver, and makes the same solver with other ones."""
 
 import dataclasses
 import operator
@@ -18,7 +18,7 @@ def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
 
 
 def step_sizes(solver: BilevelSolver) -> tuple[float, float]:
-    """Its upper and lower step size."""
+    """The upper and the lower step size of a solver."""
     upper, lower = (operator.attrgetter(name)(solver) for name in step_size_fields(solver))
     return upper, lower
 

@@ -81,7 +81,7 @@ class UniBiO(eqx.Module):
 
     @classmethod
     def without_p(cls, step_size: float, lower_step_size: float = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
-        """Nothing in it uses p: CG with the Hessian's diagonal, epochs with τ = 2 in a ball that does not shrink.
+        """Settings for unknown p: CG with the Hessian's diagonal, and Epoch-SGD with τ = 2 in a ball of fixed radius.
 
         At equal budget such epochs end up to 2.6 times further from a nondegenerate minimiser than those that know
         p, and nearer to a degenerate one.

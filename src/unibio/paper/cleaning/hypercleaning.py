@@ -152,7 +152,7 @@ def summary(tables: Tables) -> Rows:
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claim that UniBiO is the most accurate of seven solvers, and compares them with plain training."""
     first = tables["statistics"][0]
     rows = select(tables["statistics"], setting="tuned", **{key: first[key] for key in ("noise", "p", "clean_samples")})
     by_name = {row["method"]: row for row in rows}

@@ -66,7 +66,8 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claim that only UniBiO converges from the degenerate start: which solvers end with a small ‖∇Φ‖, by
+    p."""
     final = {(row["solver"], row["p"]): row["final"] for row in tables["statistics"]}
     last = {row["p"]: row["last_50"] for row in select(tables["statistics"], solver="UniBiO")}
     others = min(final[name, p] for name in ("StocBiO", "TTSA", "MA-SOBA") for p in (12.0, 20.0))

@@ -78,7 +78,7 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claimed growth of the calls with 1/ε: the measured slopes beside the exponents of both analyses."""
     text = ", ".join(f"{-row['exponent']:.2f}" for row in tables["exponents"])
     return (
         f"On Example 3 the calls grow like ε^−a with a = {text} for p = 2, 4, 6, 8, below both bounds "

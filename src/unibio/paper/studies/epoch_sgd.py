@@ -67,6 +67,6 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges Theorem 2's rate: the fitted slope of the distance against the budget beside the theory's, for each p."""
     text = ", ".join(f"{row['slope']:.3f} ({row['theory']:.3f})" for row in tables["slopes"])
     return f"Confirmed: fitted slopes (theory) for p = 2, 4, 6, 8: {text}."

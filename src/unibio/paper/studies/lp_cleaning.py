@@ -135,7 +135,7 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Says for each p which solver reaches the lowest Φ, and how well corrupted samples are found."""
     parts = []
     for p in distinct(tables["statistics"], "p"):
         rows = select(tables["statistics"], p=p)

@@ -113,7 +113,8 @@ def summary(tables: Tables) -> Rows:
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges where noise does harm: the last norms at p = 8 for the three places, and the worst with noise on the
+    Hessian."""
     at = {row["place"]: row["last_50"] for row in select(tables["statistics"], p=8.0, variance=1.0)}
     ruined = max(row["last_50"] for row in select(tables["statistics"], place="df/dz and Hessian", variance=10.0))
     return (

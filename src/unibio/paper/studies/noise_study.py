@@ -80,7 +80,7 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claim that UniBiO converges for every p and every noise level, by the norms at the end of the runs."""
     constant, decaying = (select(tables["statistics"], step=step) for step in FADES)
     means = ", ".join(f"{row['mean']:.4f}" for row in select(constant, variance=0.0))
     worst = [max(row["last_50"] for row in rows) for rows in (constant, decaying)]

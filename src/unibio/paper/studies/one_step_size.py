@@ -67,7 +67,8 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claim that a larger p slows UniBiO down, by runs with one step size for all p; and says where p does
+    show."""
     same = select(tables["statistics"], case="from (1, 1)")
     means, slopes = ", ".join(f"{row['mean']:.4f}" for row in same), ", ".join(f"{row['slope']:.3f}" for row in same)
     noisy = [row["lower_error_first_20"] for row in select(tables["statistics"], case="from (0.001, 0.001), noise")]

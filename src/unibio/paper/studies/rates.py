@@ -85,7 +85,7 @@ def summary(tables: Tables) -> Rows:
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Judges the claim that the slope falls with p, and the paper's numbers of lower steps."""
     small, large = (select(tables["statistics"], budget=budget) for budget in BUDGETS)
     slopes = ", ".join(f"{row['slope']:.3f}" for row in small)
     last = select(large, p=8.0)[0]["last_50"]

@@ -68,7 +68,7 @@ def summary(tables: Tables) -> Rows:
 
 
 def verdict(tables: Tables) -> str:
-    """In one sentence."""
+    """Says in numbers what the theorem prescribes, by the paper's analysis and by the sharper one."""
     rows = {row["p"]: row for row in summary(tables)}
     return (
         f"At ε = 0.1, p = 4 it prescribes 1e{rows[4.0]['log10 calls, paper']:.0f} calls; bounding the momentum's lag "
