@@ -25,7 +25,7 @@ def test_a_log_goes_on(tmp_path):
     with path.open("a") as file:
         file.write('{"step": 16, "cal')
     second = JSONLines(path)
-    second.begin(6)
+    second.begin(6, 0)
     for row in ({**ROWS[1], "calls": 81}, ROWS[2]):
         second(row)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -33,7 +33,7 @@ def test_a_log_goes_on(tmp_path):
     assert [int(line["calls"]) for line in lines] == [40, 81, 120]
     assert [float(line["direction_norm"]) for line in lines] == [1 / 5, 1 / 9, 1 / 13]
 
-    second.begin(0)
+    second.begin(0, 0)
     second(ROWS[2])
     assert len(path.read_text().splitlines()) == 1
 

@@ -52,5 +52,7 @@ class Placed(eqx.Module):
 
 def placed(solver: BilevelSolver, x: PyTree, y: PyTree) -> Any:
     """The solver as it is, or with its state on the mesh of x and y."""
+    if isinstance(solver, Placed):
+        return solver
     leaves = [leaf for leaf in jax.tree.leaves((x, y)) if isinstance(leaf.sharding, NamedSharding)]
     return Placed(solver, tuple((leaf.shape, leaf.sharding) for leaf in leaves)) if leaves else solver

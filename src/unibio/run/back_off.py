@@ -34,7 +34,6 @@ class BackOff(Between):
         if most and not has_step_sizes(solver):
             raise ValueError(f"back_off halves step sizes, but {type(solver).__name__} has no field named …step_size.")
         self.most = most
-        self.solver = solver  # with its first step sizes
         self.largest = GROWTH * max(1.0, float(tree.norm(start))) if most else 0.0
 
     def limit(self, step: int) -> int:
@@ -46,11 +45,12 @@ class BackOff(Between):
             self._mark(view)
         elif view.end.status == Status.diverged and restarts.count(HALVED) < self.most:
             step, state = view.record.anchor or Anchor(0, None)
-            return Restart(in_force(self.solver, [*restarts, HALVED]), state, step, HALVED)
+            return Restart(scaled(view.solver, 0.5), state, step, HALVED)
         return None
 
     def _mark(self, view: View) -> None:
         """Makes this state the anchor if it is time for one and x and y are of a reasonable size."""
-        due = self.most and (view.record.anchor is None or view.record.step % EVERY == 0)
+        nowhere = view.record.anchor is None and (view.begins or view.restarted)
+        due = self.most and (nowhere or view.record.step % EVERY == 0)
         if due and float(tree.norm((view.state.x, view.state.y))) <= self.largest:
             view.record.mark(view.state)

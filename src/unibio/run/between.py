@@ -44,10 +44,11 @@ class View:
     Arguments:
         problem: the problem that is solved.
         solver: the solver in force.
-        state: its state, with x and y; None if its warm start was not finite.
+        state: its state, with x and y; None if its warm start was not finite, and `end` says so.
         record: the numbers so far: `record.step`, `record.row()`, `record.note(…)` to add some.
         steps: the step at which the run is complete.
         begins: whether this is the first look of a call of `solve`, before it has made any step.
+        restarted: whether no step has been made since a restart.
         end: what an object that was asked earlier in this round has answered, if it wants to end the run.
     """
 
@@ -57,6 +58,7 @@ class View:
     record: Record
     steps: int
     begins: bool
+    restarted: bool = False
     end: End | None = None
 
 
@@ -84,6 +86,8 @@ def ask(between: Sequence[Between], view: View) -> Restart | End | None:
         answer = each.after(view)
         if isinstance(answer, Restart):
             return answer
-        if answer is not None:
+        if isinstance(answer, End):
             view = dataclasses.replace(view, end=answer)
+        elif answer is not None:
+            raise TypeError(f"{type(each).__name__}.after must return None, an End or a Restart; got {answer!r}.")
     return view.end

@@ -11,12 +11,14 @@ from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
+from unibio.distributed.placement import placed
 from unibio.distributed.processes import gathered
 from unibio.run.between import Between, End, Restart, View, ask
-from unibio.run.programs import CAPACITY, Log, advance, initialise, run
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
 from unibio.run.record import Record, first_true
 from unibio.run.result import Table
 
+_MOST_RESTARTS = 1000  # one after the other, without a step between them
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
 
 
@@ -89,20 +91,33 @@ class Driver:
     def run(self, solver: BilevelSolver, state: State | None) -> tuple[Any, End]:
         """Goes on with this solver from this state (None: the start) to the end, through restarts; the last state, None
         if the solver's warm start was never finite."""
-        begins = True
-        while True:
+        begins, restarted, idle = True, False, 0
+        while idle < _MOST_RESTARTS:
             failed = None
             if state is None:
                 state, failed = self._started(solver)
-            view = View(self.problem, solver, state, self.record, self.steps, begins, failed)
+            view = View(self.problem, solver, state, self.record, self.steps, begins, restarted, failed)
             answer = ask(self.between, view)
-            begins = False
+            idle += 1
             if answer is None:
+                begins, idle = False, 0
                 state, answer = self._advanced(solver, state)
             if isinstance(answer, End):
                 return state, answer
-            solver, state = answer.solver, answer.state
-            self.record.rewind(answer.step, answer.why)
+            restarted = True
+            solver, state = self._restarted(answer)
+        raise RuntimeError(f"the run was restarted {_MOST_RESTARTS} times without making a step in between.")
+
+    def _restarted(self, answer: Restart) -> tuple[Any, Any]:
+        """The solver and the state to go on with, once the record is back at that step."""
+        solver, state, step, why = answer
+        if not 0 <= step <= self.record.step or (state is None and step != 0):
+            raise ValueError(
+                f"Restart(…, step={step}) after {self.record.step} steps: step must lie between 0 and these, and be 0 "
+                "if the state is None, because that is the start."
+            )
+        self.record.rewind(step, state, why)
+        return placed(check_solver(solver, tree.dtype(self.x0)), self.x0, self.y0), state
 
     def _started(self, solver: BilevelSolver) -> tuple[Any, End | None]:
         """The solver's first state; None and why, if its warm start is not finite."""
@@ -128,10 +143,14 @@ class Driver:
         for stretch in stretches(solver, *begin, limit, keep, self.chunk):
             state = stretch.state
             self.record.advanced(stretch.log, stretch.seconds, stretch.compiling)
-            view = View(self.problem, solver, state, self.record, self.steps, begins=False)
+            view = View(self.problem, solver, state, self.record, self.steps, begins=False, restarted=False)
             answer = ask(self.between, view)
             if answer is not None:
                 return state, answer
+            if len(stretch.log.bad) == 0:
+                raise ValueError(
+                    "a stretch was kept to 0 steps, and no object ended or restarted the run: it stands still."
+                )
         return state, End(Status.finished, f"{self.steps} steps")
 
 
@@ -160,6 +179,7 @@ class KeepFinite(Between):
         self._found: tuple[int, str] | None = None  # the last step that counts, and why the next one does not
 
     def keep(self, log: Table) -> int:
+        self._found = None
         kept = first_true(log["bad"] > 0)
         if kept < len(log["bad"]):
             step = int(log["step"][kept])
@@ -167,7 +187,7 @@ class KeepFinite(Between):
         return kept
 
     def after(self, view: View) -> End | None:
-        found, self._found = self._found, None
+        found = None if view.restarted else self._found
         if view.end is None and found is not None and found[0] == view.record.step:
             return End(Status.diverged, found[1])
         return None

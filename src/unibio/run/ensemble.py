@@ -109,7 +109,8 @@ class _Lanes:
         self.seconds, self.compiling = seconds, compiling
         self.norm, self.finite = np.full(number, np.nan), np.ones(number, bool)
         self.step = 0
-        self.mark = 1  # the number of the next measurement, at mark/measurements of the goal
+        # The number of the next measurement, at mark/measurements of the goal; a warm start may have passed some.
+        self.mark = int(self.so_far() * measurements / goal) + 1
         self.rows: list[Table] = []
 
     def fetched(self, variable: PyTree) -> PyTree:

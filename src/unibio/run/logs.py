@@ -20,15 +20,15 @@ class Callback(Between):
     def __init__(self, function: Callable[[Row], None]) -> None:
         self.function = function
 
-    def begin(self, step: int) -> None:
-        """Called once before the first stretch, with the step from which the run goes on."""
+    def begin(self, step: int, restarts: int) -> None:
+        """Called before the first stretch, with the step from which the run goes on and how often it was restarted."""
 
     def __call__(self, row: Row) -> None:
         self.function(row)
 
     def after(self, view: View) -> None:
         if view.begins:
-            self.begin(view.record.step)
+            self.begin(view.record.step, len(view.record.restarts))
         else:
             self(view.record.row())
 
@@ -55,10 +55,11 @@ class JSONLines(Callback):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._start: int | None = 0  # the step the run starts from, until its first row
+        self._restarts = 0
         self._warned = False
 
-    def begin(self, step: int) -> None:
-        self._start = step
+    def begin(self, step: int, restarts: int) -> None:
+        self._start, self._restarts = step, restarts
 
     def __call__(self, row: Row) -> None:
         try:
@@ -79,4 +80,6 @@ class JSONLines(Callback):
     def _lines_up_to(self, step: int) -> list[str]:
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]  # a killed run may leave half a line
-        return [line for line in whole if json.loads(line)["step"] <= step]
+        rows = [json.loads(line) for line in whole]
+        kept = [row["step"] <= step and row.get("restarts", 0) <= self._restarts for row in rows]
+        return [line for line, keep in zip(whole, kept, strict=True) if keep]

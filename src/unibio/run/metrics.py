@@ -145,16 +145,16 @@ class Measurements(Between):
         record = view.record
         due = record.step % self.every == 0 or record.step == view.steps or view.end is not None
         if view.begins:
-            due = not (self.known and self._recorded(view))
-        if due and view.state is not None and not (record.measured_here() and self._recorded(view)):
+            due = not (self.known and self._names(view) <= set(record.latest))
+        if due and view.state is not None and not (record.has(set()) and record.has(self._names(view))):
             values, _, compiling = run(evaluate, self.measure, view.problem, view.state)
             record.compiled(compiling)
             record.note(values)
             self.names = set(values)
         return None
 
-    def _recorded(self, view: View) -> bool:
-        """Whether the last row of metrics has these."""
+    def _names(self, view: View) -> set[str]:
+        """What the metrics are called."""
         if self.names is None:
             self.names = set(jax.eval_shape(evaluate, self.measure, view.problem, view.state))
-        return self.names <= set(view.record.latest)
+        return self.names

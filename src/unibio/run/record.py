@@ -46,13 +46,16 @@ class Record:
         self.pieces: list[Table] = [] if resume is None else [resume.history]
         self.rows: list[Table] = [] if resume is None else [resume.metrics]
         self.restarts: list[str] = [] if resume is None else list(resume.restarts)
-        self._recall(*({}, {}) if resume is None else (resume.history, resume.metrics))
+        self._recall()
 
-    def _recall(self, history: Table, metrics: Table) -> None:
+    def _recall(self) -> None:
         """The last numbers of both tables."""
         position = self.position()
-        self.latest = {name: float(values[-1]) for name, values in metrics.items() if name not in position}
-        self.direction_norm = float(history["direction_norm"][-1]) if history else float("nan")
+        self.latest: dict[str, float] = {}
+        for table in self.rows:
+            self.latest |= {name: float(values[-1]) for name, values in table.items() if name not in position}
+        norms = [piece["direction_norm"] for piece in self.pieces if piece]
+        self.direction_norm = float(norms[-1][-1]) if norms else float("nan")
 
     def position(self) -> dict[str, Any]:
         """Step, calls and seconds so far."""
@@ -76,15 +79,20 @@ class Record:
         """Adds seconds of compilation."""
         self.compile_seconds += seconds
 
-    def measured_here(self) -> bool:
-        """Whether the last row of metrics belongs to this step."""
-        return bool(self.rows and self.rows[-1]) and int(self.rows[-1]["step"][-1]) == self.step
+    def has(self, names: set[str]) -> bool:
+        """Whether metrics of these names have been noted at this step."""
+        here = bool(self.rows and self.rows[-1]) and int(self.rows[-1]["step"][-1]) == self.step
+        return here and names <= set(self.rows[-1])
 
     def note(self, values: Mapping[str, Any]) -> None:
-        """Adds a row of metrics, numbers by name, at this step."""
-        self.latest = {name: float(value) for name, value in values.items()}
-        row = self.position() | self.latest
-        self.rows.append({name: np.asarray([value]) for name, value in row.items()})
+        """Adds metrics, numbers by name, to the row of this step."""
+        new = {name: float(value) for name, value in values.items()}
+        self.latest |= new
+        row = {name: np.asarray([value]) for name, value in (self.position() | new).items()}
+        if self.has(set()) and len(self.rows[-1]["step"]) == 1:
+            self.rows[-1] = self.rows[-1] | row
+        else:
+            self.rows.append(row)
 
     def table(self, log: Log, seconds: float = 0.0) -> Table:
         """The history's columns for the steps of a log that follow on those recorded, and `bad`, which tells whether x
@@ -117,13 +125,16 @@ class Record:
             self.calls = np.asarray([piece[name][-1] for name in Calls._fields])
             self.direction_norm = float(piece["direction_norm"][-1])
 
-    def rewind(self, step: int, why: str) -> None:
-        """Forgets what was recorded after `step` steps, but not the calls and seconds that it took."""
+    def rewind(self, step: int, state: Any, why: str) -> None:
+        """Forgets what was recorded after `step` steps, but not the calls and seconds that it took. The anchor and what
+        was measured at `step` stay only if the run goes on from the anchor's state."""
+        if self.anchor is None or self.anchor.state is not state:
+            self.anchor = None
         self.pieces = until(self.pieces, step - 1)
-        self.rows = until(self.rows, step)
+        self.rows = until(self.rows, step if self.anchor is not None else step - 1)
         self.step = step
         self.restarts.append(why)
-        self._recall(joined(self.pieces), joined(self.rows))
+        self._recall()
 
     def result(self, state: State, y0: PyTree, status: Status, why: str) -> Result:
         """The result of the run that ends with this state; None: where it began."""

@@ -94,12 +94,14 @@ def solve(
     measurements = [Measurements(measure, every, known)] if measure.metrics else []
     with contextlib.ExitStack() as stack:
         # The order matters: rules need what was just measured, and what ends the run is measured, told and kept.
-        between = [*measurements, *rules, KeepFinite(), backing_off, *measurements]
+        tellers = [each for each in callbacks if isinstance(each, Callback)]  # these decide nothing
+        others = [each for each in callbacks if each not in tellers]
+        between = [*measurements, *rules, KeepFinite(), backing_off, *others, *measurements]
         if keeper is not None:
             caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM))
             between.append(Interruption(caught, together))
         if is_leader() or not together:
-            between += callbacks
+            between += tellers
         between.append(Callback(stack.enter_context(terminal_progress(steps))))
         if keeper is not None:
             between.append(keeper)

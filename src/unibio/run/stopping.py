@@ -28,10 +28,12 @@ class Rule(Between):
 
 
 class StopWhen(Rule):
-    """A function `(problem, state, row) -> bool` as a rule; `row` is what was last recorded, by name."""
+    """A function `(problem, state, row) -> bool` as a rule; `row` is what was last recorded, by name. The run ends with
+    the function's attribute `status`, or with `budget` if it has none."""
 
     def __init__(self, function: Callable[[Problem, Any, Mapping[str, Any]], bool]) -> None:
         self.function = function
+        self.status = getattr(function, "status", Status.budget)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self.function)
