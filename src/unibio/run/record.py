@@ -125,7 +125,7 @@ class Record:
             self.calls = np.asarray([piece[name][-1] for name in Calls._fields])
             self.direction_norm = float(piece["direction_norm"][-1])
 
-    def rewind(self, step: int, state: Any, why: str) -> None:
+    def rewind(self, step: int, state: State | None, why: str) -> None:
         """Forgets what was recorded after `step` steps, but not the calls and seconds that it took. The anchor and what
         was measured at `step` stay only if the run goes on from the anchor's state."""
         if self.anchor is None or self.anchor.state is not state:

@@ -94,9 +94,8 @@ def solve(
     measurements = [Measurements(measure, every, known)] if measure.metrics else []
     with contextlib.ExitStack() as stack:
         # The order matters: rules need what was just measured, and what ends the run is measured, told and kept.
-        tellers = [each for each in callbacks if isinstance(each, Callback)]  # these decide nothing
-        others = [each for each in callbacks if each not in tellers]
-        between = [*measurements, *rules, KeepFinite(), backing_off, *others, *measurements]
+        deciding, tellers = _sorted(callbacks)
+        between = [*measurements, *rules, KeepFinite(), backing_off, *deciding, *measurements]
         if keeper is not None:
             caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM))
             between.append(Interruption(caught, together))
@@ -144,6 +143,12 @@ def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str
         if isinstance(one, type) or not (isinstance(one, Between) or callable(one)):
             raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
     return [one if isinstance(one, Between) else wrap(one) for one in several]
+
+
+def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Between]]:
+    """Those that may end or restart the run, which every process must ask, and those that only listen."""
+    listening = [each for each in callbacks if isinstance(each, Callback)]
+    return [each for each in callbacks if each not in listening], listening
 
 
 def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> tuple[Result | None, Anchor | None]:
