@@ -145,7 +145,7 @@ def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str
     return [one if isinstance(one, Between) else wrap(one) for one in several]
 
 
-def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Between]]:
+def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:
     """Those that may end or restart the run, which every process must ask, and those that only listen."""
     listening = [each for each in callbacks if isinstance(each, Callback)]
     return [each for each in callbacks if each not in listening], listening
