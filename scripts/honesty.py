@@ -104,6 +104,7 @@ def hunt(
             each = range(-(-per_family // len(methods)))
             records += [examine(family, method, dtype, seed, number) for seed in seeds for number in each]
         print(f"{dtype}: family {family}, {len(records)} instances so far", file=sys.stderr, flush=True)
+        jax.clear_caches()  # every program maps memory, and Linux allows 65,530 maps to a process
     return records
 
 
