@@ -104,7 +104,6 @@ def hunt(
             each = range(-(-per_family // len(methods)))
             records += [examine(family, method, dtype, seed, number) for seed in seeds for number in each]
         print(f"{dtype}: family {family}, {len(records)} instances so far", file=sys.stderr, flush=True)
-        jax.clear_caches()  # every program maps memory, and Linux allows 65,530 maps to a process
     return records
 
 
@@ -233,6 +232,7 @@ def _hunt_both(args: argparse.Namespace) -> list[dict[str, Any]]:
     upper = [key for key in chosen if key in FAMILIES]
     below = [key for key in chosen if key in LOWER_FAMILIES]
     records = hunt(upper, args.methods, args.dtype, args.seeds, args.per_family or 108)
+    jax.clear_caches()  # every program maps memory, and Linux allows 65,530 maps to a process
     return records + lower.hunt(below, args.dtype, args.seeds, args.per_family or 20)
 
 

@@ -62,7 +62,6 @@ def hunt(families: Iterable[str], dtype: str, seeds: Iterable[int], per_family: 
     for family in families:
         records += [examine(family, dtype, seed, number) for seed in seeds for number in range(per_family)]
         print(f"{dtype}: {family}, {len(records)} instances so far", file=sys.stderr, flush=True)
-        jax.clear_caches()  # every program maps memory, and Linux allows 65,530 maps to a process
     return records
 
 
