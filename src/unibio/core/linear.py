@@ -267,11 +267,11 @@ def estimate_diagonal(
     even = jax.tree.map(lambda d: jnp.full_like(d, jnp.exp(jnp.mean(logarithms))), first)
     s = jax.tree.map(jax.lax.rsqrt, first)
 
-    def second() -> PyTree:
+    def second(first: PyTree, s: PyTree) -> PyTree:
         scaled, _, _ = rough_diagonal(lambda v: tree.mul(s, operator(tree.mul(s, v))), like, count)
         return tree.mul(first, scaled)
 
-    return tree.compute_if_any(uneven, second, even), rows, uneven
+    return tree.compute_if_any(uneven, second, even, first, s), rows, uneven
 
 
 def exact_diagonal(operator: Operator, like: PyTree) -> PyTree:

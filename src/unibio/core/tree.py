@@ -52,9 +52,9 @@ def linearly(fn: Callable[[PyTree], PyTree], a: PyTree) -> PyTree:
 
 
 def norm(a: PyTree) -> jax.Array:
-    """‖a‖. Entries are divided by the largest before they are squared, so that ‖(1e-30, 1e-30)‖ is not 0 in float32
-    and ‖(1e30, 1e30)‖ is not infinite: the norm is 0 only if every entry is."""
-    return norms(a)[0]
+    """‖a‖, 0 only if every entry is: ‖(1e-30, 1e-30)‖ is not 0 in float32 and ‖(1e30, 1e30)‖ not infinite."""
+    unit, length = _measured(a)
+    return unit * length
 
 
 def norms(*several: PyTree) -> list[jax.Array]:
@@ -67,10 +67,24 @@ def norms(*several: PyTree) -> list[jax.Array]:
 
 def direction(a: PyTree) -> tuple[PyTree, jax.Array]:
     """a/‖a‖ and ‖a‖; the direction of 0 is 0. It is right even where ‖a‖ itself overflows."""
-    unit = _unit(a)
-    scaled = jax.tree.map(lambda leaf: leaf / unit, a)
-    length = jnp.sqrt(dot(scaled, scaled))
-    return scale(1 / jnp.where(length > 0, length, 1.0), scaled), unit * length
+    unit, length = _measured(a)
+    per_length = 1 / jnp.where(length > 0, length, 1.0)
+    return jax.tree.map(lambda leaf: per_length * (leaf / unit), a), unit * length
+
+
+def _measured(a: PyTree) -> tuple[jax.Array, jax.Array]:
+    """A unit and ‖a‖ measured in it: 1 where the squares of the entries keep their digits, which saves a pass over a;
+    else the largest entry."""
+    square = dot(a, a)
+    limits = jnp.finfo(square.dtype)
+
+    def scaled() -> tuple[jax.Array, jax.Array]:
+        unit = _unit(a)
+        fractions = jax.tree.map(lambda leaf: leaf / unit, a)
+        return unit, jnp.sqrt(dot(fractions, fractions))
+
+    fine = (square > limits.tiny / limits.eps**2) & (square < limits.max)
+    return jax.lax.cond(fine, lambda: (jnp.ones_like(square), jnp.sqrt(square)), scaled)
 
 
 def axpy(s: Number | np.floating[Any], a: PyTree, b: PyTree) -> PyTree:
@@ -125,18 +139,22 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     return jax.tree_util.tree_map_with_path(convert, tree)
 
 
-def compute_if_any(needed: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
-    """`compute()` where `needed`, else `otherwise`; nothing is computed when nobody needs it.
+def compute_if_any(needed: jax.Array, compute: Callable[..., PyTree], otherwise: PyTree, *operands: PyTree) -> PyTree:
+    """`compute(*operands)` where `needed`, else `otherwise`; nothing is computed when nobody needs it.
 
     A `lax.cond` turns into a select under `vmap` and pays for both branches. A loop of at most one
     round runs only if some lane asks for it, which is what a rare repair wants.
+
+    Whatever follows from values that do not change in the loop, the compiler may compute ahead of it, every time. So
+    what `compute` begins with must be among the `operands`: they are tied to the round in which they are used.
     """
 
     def keep_going(carry: tuple[jax.Array, PyTree]) -> jax.Array:
         return carry[0]
 
     def once(carry: tuple[jax.Array, PyTree]) -> tuple[jax.Array, PyTree]:
-        return jnp.asarray(False), compute()
+        _, inputs = jax.lax.optimization_barrier((carry[0], operands))
+        return jnp.asarray(False), compute(*inputs)
 
     return jax.lax.while_loop(keep_going, once, (needed, otherwise))[1]
 

@@ -192,11 +192,11 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     # whose direction alone H may have curvature.
     disturbance = tree.scale(jnp.finfo(tree.dtype(y)).eps, linear.irregular(y))
 
-    def for_estimates(k: jax.Array, compute: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
+    def for_estimates(k: jax.Array, compute: Callable[..., PyTree], otherwise: PyTree, *at: PyTree) -> PyTree:
         """Computes what only an estimate needs; look 0 makes none and leaves it out, which pays where the data are
         large."""
         large = rough_part(g_batch) is not g_batch
-        return tree.compute_if_any(k > 0, compute, otherwise) if large and not singular else compute()
+        return tree.compute_if_any(k > 0, compute, otherwise, *at) if large and not singular else compute(*at)
 
     def look(k: jax.Array, so_far: _Looks) -> _Looks:
         point, scale = tree.where(k == 0, y, so_far.newton), m
@@ -207,10 +207,10 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
         slope = oracle.grad_g(problem, x, point, g_batch)
         operator = oracle.hessian_g(problem, x, point, g_batch)
 
-        def terms() -> tuple[PyTree, PyTree, PyTree]:
+        def terms(point: PyTree, v: PyTree) -> tuple[PyTree, PyTree, PyTree]:
             return *oracle.grads_f(problem, x, point, f_batch), tree.linearly(operator, v)
 
-        grad_x, grad_y, product = for_estimates(k, terms, tree.zeros_like((x, y, y)))
+        grad_x, grad_y, product = for_estimates(k, terms, tree.zeros_like((x, y, y)), point, v)
         left = tree.where(k == 0, tree.scale(-1.0, slope), tree.sub(grad_y, product))
         # ∇_y g is rounded because y is, ∇_y f − H v because its two terms are.
         b, u = tree.where(k == 0, (tree.zeros_like(y), y), (grad_y, v))
@@ -225,10 +225,10 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
         if around is not None:
             newton, corrected = _held(newton, info), tree.add(corrected, around.unknown)
 
-        def cross_term() -> PyTree:
-            return tree.linearly(lambda v: oracle.cross_g(problem, x, point, v, g_batch), corrected)
+        def cross_term(point: PyTree, v: PyTree) -> PyTree:
+            return tree.linearly(lambda v: oracle.cross_g(problem, x, point, v, g_batch), v)
 
-        cross = for_estimates(k, cross_term, grad_x)
+        cross = for_estimates(k, cross_term, grad_x, point, corrected)
         first = k <= 1
         seen = None
         if around is not None and so_far.around is not None:
@@ -264,7 +264,9 @@ class _Surroundings:
         self.rows = rows = row_probe(problem, x, info.at.y, problem.g_batches.whole())
         self.unknown = _unknown(info.at.v, rows, self.safe)
         nowhere = _stack([info.at.y] * _POINTS)
-        self.points = tree.compute_if_any(self.some, lambda: _around(problem, x, info, rows), nowhere)
+        self.points = tree.compute_if_any(
+            self.some, lambda at, rows: _around(problem, x, at, rows), nowhere, info.at, rows
+        )
 
     def point(self, k: jax.Array) -> PyTree:
         """The point at which look k is made."""
@@ -312,15 +314,15 @@ def _rescaled(m: PyTree, which: PyTree, rows: PyTree, rows_there: PyTree) -> PyT
     return jax.tree.map(one, m, which, rows, rows_there)
 
 
-def _around(problem: Problem, x: PyTree, info: HyperInfo, rows: PyTree) -> PyTree:
+def _around(problem: Problem, x: PyTree, at: Evaluation, rows: PyTree) -> PyTree:
     """Eighteen points around the singular one: along six directions, at 1, R and R² times the distance moved."""
-    y, distance = info.at.y, info.at.distance
+    y, distance = at.y, at.distance
     outward = jax.tree.map(lambda t: jnp.where(t < 0, -1.0, 1.0), coordinates.offset(y, problem.shift))
     singular = jax.tree.map(lambda leaf, o, d: leaf - o * d, y, outward, distance)
     twice = jax.tree.map(lambda s, o, d: s + 2 * o * d, singular, outward, distance)
     factor = ratio(rows, row_probe(problem, x, twice, problem.g_batches.whole()))
 
-    def at(direction: PyTree, power: int) -> PyTree:
+    def place(direction: PyTree, power: int) -> PyTree:
         return jax.tree.map(
             lambda leaf, s, o, d, r, e: jnp.where(d > 0, s + o * e * d * r**power, leaf),
             y,
@@ -331,7 +333,7 @@ def _around(problem: Problem, x: PyTree, info: HyperInfo, rows: PyTree) -> PyTre
             direction,
         )
 
-    return _stack([at(direction, power) for direction in directions(y) for power in (0, 1, 2)])
+    return _stack([place(direction, power) for direction in directions(y) for power in (0, 1, 2)])
 
 
 def _stack(trees: list[PyTree]) -> PyTree:

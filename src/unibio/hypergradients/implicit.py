@@ -111,7 +111,9 @@ class Implicit(eqx.Module):
 
         def prepare(state: tuple[jax.Array, RegularPoint, Prepared]) -> tuple[jax.Array, RegularPoint, Prepared]:
             k, point, _ = state
-            point = tree.compute_if_any(k == 1, lambda: moved_away(problem, x, point, g_batch, slope), point)
+            point = tree.compute_if_any(
+                k == 1, lambda point: moved_away(problem, x, point, g_batch, slope), point, point
+            )
             prepared = self.prepare(problem, x, point.y, key)
             found = unmoved(point.y, prepared.rows, prepared.hvp)
             later = point._replace(calls=point.calls.plus(found.calls))
@@ -144,7 +146,7 @@ def with_rows(diagonal: Diagonal, problem: Problem, x: PyTree, y: PyTree, batch:
     if rough_part(batch) is batch:
         return Prepared(diagonal.m, one, diagonal.rows, diagonal.hvp)
     doubtful = tree.any_true(vanishing(diagonal.rows))
-    rows = tree.compute_if_any(doubtful, lambda: row_probe(problem, x, y, batch), diagonal.rows)
+    rows = tree.compute_if_any(doubtful, lambda y: row_probe(problem, x, y, batch), diagonal.rows, y)
     looked = count(doubtful.astype(jnp.int32), oracle.samples(batch))
     return Prepared(diagonal.m, one, rows, add_counts(diagonal.hvp, looked))
 

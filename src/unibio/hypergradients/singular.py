@@ -60,7 +60,7 @@ def regular_point(
     rows = row_probe(problem, x, y, g_batch)
     point = unmoved(y, rows, count(1, oracle.samples(g_batch)))
     some = tree.any_true(point.singular)
-    return tree.compute_if_any(some, lambda: moved_away(problem, x, point, g_batch, slope), point)
+    return tree.compute_if_any(some, lambda point: moved_away(problem, x, point, g_batch, slope), point, point)
 
 
 def unmoved(y: PyTree, rows: PyTree, hvp: jax.Array) -> RegularPoint:

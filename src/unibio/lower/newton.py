@@ -135,7 +135,7 @@ def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _
     return _State(
         new,
         jnp.where(better, jnp.maximum(state.radius, 4 * length), length / 4),
-        tree.compute_if_any(ending, lambda: rounding(problem, x, new)[0], state.noise),
+        tree.compute_if_any(ending, lambda new: rounding(problem, x, new)[0], state.noise, new),
         jnp.where(better, length / lengthened, jnp.inf),
         jnp.where(better & (lengthened == 1), shrinks, 0.0),
         state.steps + 1,

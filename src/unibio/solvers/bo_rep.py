@@ -79,8 +79,10 @@ class BOREP(eqx.Module):
         one_epoch = EpochSGD(n, self.lower_step_size, first_epoch=n, radius=self.radius)
         y, calls = tree.compute_if_any(
             t % self.period == 0,
-            lambda: refresh(one_epoch, problem.counting(lambda t: t // self.period), x, state.y, key_lower, p=2.0),
+            lambda x, y: refresh(one_epoch, problem.counting(lambda t: t // self.period), x, y, key_lower, p=2.0),
             (state.y, jax.tree.map(jnp.int32, Calls())),
+            x,
+            state.y,
         )
         f_batch, g_batch = problem.f_batch(key_f, x, y, Site.upper), problem.g_batch(key_g, x, y, Site.hessian)
         grad_x, grad_y = oracle.grads_f(problem, x, y, f_batch)

@@ -100,8 +100,10 @@ class UniBiO(eqx.Module):
         # A loop of at most one round: under vmap a cond would solve the lower level at every step.
         y, lower_calls = tree.compute_if_any(
             (t + 1) % self.period == 0,
-            lambda: refresh(self.lower, problem.counting(lambda t: t // self.period), x, state.y, key_lower),
+            lambda x, y: refresh(self.lower, problem.counting(lambda t: t // self.period), x, y, key_lower),
             (state.y, jax.tree.map(jnp.int32, Calls())),
+            x,
+            state.y,
         )
         estimate, info = self.hypergradient(problem, x, y, key_hyper)
         m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))

@@ -77,12 +77,12 @@ class VRBO(eqx.Module):
             for sampler in (problem.f_batches, problem.g_batches)
         )
 
-        def checkpoint() -> tuple[tuple[PyTree, PyTree], Calls]:
+        def checkpoint(x: PyTree, y: PyTree) -> tuple[tuple[PyTree, PyTree], Calls]:
             estimates, calls = self._estimates(large, x, y, key_checkpoint)
             return estimates, Calls(count(calls.grad_f, f_times), *(count(each, g_times) for each in calls[1:]))
 
         old = (state.v, state.u), jax.tree.map(jnp.int32, Calls())
-        (v, u), calls = tree.compute_if_any(t % self.period == 0, checkpoint, old)
+        (v, u), calls = tree.compute_if_any(t % self.period == 0, checkpoint, old, x, y)
         direction_norm = tree.norm(v)
         x_next = tree.axpy(-self.step_size, v, x)
 
