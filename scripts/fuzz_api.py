@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import unibio as ub
-from unibio.run import programs
+from unibio.run.programs import compiled
 
 STRUCTURES = 60  # most that are compiled, however many cases there are
 WORKERS = 2
@@ -60,7 +60,7 @@ def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[
 
 
 def _programs() -> set[Any]:
-    return {name for name in programs.run._kept if "advance" in name[0].__name__}
+    return {name for name in compiled.programs if "advance" in name[0].__name__}
 
 
 def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:

@@ -21,7 +21,7 @@ import numpy as np
 
 import unibio as ub
 from unibio import distributed
-from unibio.run import programs
+from unibio.run.programs import compiled
 
 N, D, BATCH, STEPS, EVERY = 240, 3, 24, 100, 20
 DIES_AT = 50
@@ -122,7 +122,7 @@ def pairs(folder):
 def largest_collective():
     """Entries of the largest array that any compiled program so far exchanges."""
     sizes = []
-    for _, program in programs.run._kept.values():
+    for _, program in compiled.programs.values():
         lines = re.findall(r"= (.*?) (?:all-|reduce-scatter|collective-)[a-z-]+\(", program.as_text())
         shapes = [shape for line in lines for shape in re.findall(r"\[([\d,]*)\]", line)]
         sizes += [math.prod(int(size) for size in shape.split(",") if size) for shape in shapes]

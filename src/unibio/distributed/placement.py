@@ -27,17 +27,17 @@ class Placed(eqx.Module):
 
     def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[Any, Info]:
         state, info = self.solver.init(problem, x, y, key)
-        return self._kept(state), info
+        return self._laid(state), info
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[Any, Info]:
         state, info = self.solver.step(problem, state, key)
-        return self._kept(state), info
+        return self._laid(state), info
 
     def shardings(self, state: PyTree) -> Any:
         """The sharding of each array of a state, given the arrays or their shapes."""
         return jax.tree.map(lambda leaf: self._sharding(leaf.shape), state)
 
-    def _kept(self, state: State) -> Any:
+    def _laid(self, state: State) -> Any:
         return jax.tree.map(jax.lax.with_sharding_constraint, state, self.shardings(state))
 
     def _sharding(self, shape: tuple[int, ...]) -> NamedSharding:

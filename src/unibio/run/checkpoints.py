@@ -67,7 +67,7 @@ class Checkpoints:
         for old in later + self.files()[len(later) + self.keep :]:  # later: back-off has gone back behind them
             old.unlink(missing_ok=True)
 
-    def newest(self, run: Facts) -> tuple[Facts, dict[str, Any]] | None:
+    def newest(self, identity: Facts) -> tuple[Facts, dict[str, Any]] | None:
         """The newest intact checkpoint, if there is one, with its history. A damaged file is reported and passed over;
         one of another run is refused with what differs."""
         for leftover in Path(self.folder).glob(f".step-*{_SUFFIX}.*"):  # of a write that was killed
@@ -84,7 +84,7 @@ class Checkpoints:
                     f"{path} was written by an older version of unibio, which stored too little to tell whether it "
                     "belongs to this run. Use another folder, delete this one, or finish the run with that version."
                 )
-            differing = [name for name in run if facts["run"].get(name) != run[name]]
+            differing = [name for name in identity if facts["run"].get(name) != identity[name]]
             if differing:
                 self.object_to(path, f"belongs to another run, which differs in {', '.join(differing)}")
             return self._with_history(facts, arrays)
@@ -118,12 +118,12 @@ class Keeper(Between):
 
     Arguments:
         files: the folder.
-        run: what identifies the run.
+        identity: what identifies the run.
         key: the run's key, for the probe.
     """
 
-    def __init__(self, files: Checkpoints, run: Facts, key: jax.Array) -> None:
-        self.files, self.run, self.key = files, run, key
+    def __init__(self, files: Checkpoints, identity: Facts, key: jax.Array) -> None:
+        self.files, self.identity, self.key = files, identity, key
         self.found: Facts | None = None  # what the file says that this run was resumed from
         self.generation: int | None = None  # of the history file: the restarts with which it was begun
         self.length, self.taken, self.writes = 0, (0, 0), 0
@@ -145,7 +145,7 @@ class Keeper(Between):
     def probe(self, view: View) -> Facts:
         """The next step from this state (see `identity`)."""
         facts, compiling = next_step(view.solver, view.problem, view.state, self.key, view.record.step)
-        view.record.compiled(compiling)
+        view.record.spent_compiling(compiling)
         return facts
 
     def _write(self, record: Record, states: PyTree, probe: Facts) -> None:
@@ -163,7 +163,7 @@ class Keeper(Between):
             length = history_file.append(path, self.length, new)
             facts = {
                 "format": _FORMAT,
-                "run": self.run,
+                "run": self.identity,
                 "circumstances": circumstances(),
                 "next_step": probe,
                 "steps": record.step,
@@ -187,7 +187,7 @@ class Keeper(Between):
 
     def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
         """The run as the newest intact file has it, its state a tree like `wanted`, and its anchor."""
-        found = self.files.newest(self.run)
+        found = self.files.newest(self.identity)
         if found is None:
             return None
         return self.result_of(*found, wanted)
@@ -197,8 +197,8 @@ class Keeper(Between):
         assert self.found is not None  # there was a checkpoint
         probe = self.probe(view)
         path = Path(self.files.folder) / f"step-{self.found['steps']:012d}{_SUFFIX}"
-        kept, where = self.found["next_step"], self.found["circumstances"]
-        objection, warning = compared(kept, probe, where, circumstances())
+        stored, where = self.found["next_step"], self.found["circumstances"]
+        objection, warning = compared(stored, probe, where, circumstances())
         if objection:
             self.files.object_to(path, f"belongs to another run: {objection}")
         if warning:

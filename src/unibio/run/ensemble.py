@@ -23,7 +23,7 @@ from unibio.files.store import Store
 from unibio.run.driver import Stretch, stretches
 from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
-from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, run
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, compiled, initialise
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
 
@@ -68,17 +68,17 @@ def run_ensemble(
     problem, x0, y0 = prepare(problem, x0, y0)
     solver, keys = _lanes(solvers, tree.dtype(x0), keys, mesh)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    (state, calls), seconds, compiling = run(initialise_many, solver, problem, x0, y0, keys)
+    (state, calls), seconds, compiling = compiled(initialise_many, solver, problem, x0, y0, keys)
     lanes = _Lanes(len(solvers), steps is None, goal, measurements, calls, seconds, compiling)
     lanes.measure(measure, problem, state)
-    with terminal_progress(goal, title) as tell:
+    with terminal_progress(goal, title) as report:
         begin = problem, state, keys, 0
         for stretch in stretches(solver, *begin, lanes.limit, chunk=CAPACITY, program=advance_many):
             state = stretch.state
             lanes.advanced(stretch)
             if lanes.so_far() == 0:
                 raise ValueError(f"{type(solvers[0]).__name__} reports no calls, so max_calls never ends: use steps=…")
-            tell({"step": min(goal, round(lanes.so_far()))})
+            report({"step": min(goal, round(lanes.so_far()))})
             if lanes.at_a_mark():
                 lanes.measure(measure, problem, state)
     x, y = (state.x, state.y) if mesh is None else lanes.fetched((state.x, state.y))
@@ -148,7 +148,7 @@ class _Lanes:
 
     def measure(self, measure: Measure, problem: Problem, state: State) -> None:
         """Adds a row of the table."""
-        values, _, compiling = run(evaluate_many, measure, problem, state)
+        values, _, compiling = compiled(evaluate_many, measure, problem, state)
         self.compiling += compiling
         each = {name: self.calls[:, i] for i, name in enumerate(Calls._fields)}
         position = {"step": np.full(self.number, self.step), **each, "calls": self.calls.sum(axis=1)}

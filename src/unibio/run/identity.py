@@ -22,7 +22,7 @@ from unibio.core.protocols import BilevelSolver, State
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import on_mesh
 from unibio.files.archive import Facts, plain
-from unibio.run.programs import CAPACITY, advance, run
+from unibio.run.programs import CAPACITY, advance, compiled
 
 _SALTS = (1, 2, 3)
 
@@ -58,11 +58,11 @@ def next_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Ar
     for a comparison up to rounding.
     """
     args = (solver, problem, state, key, jnp.int32(step), jnp.int32(1))
-    (after, log), _, compiling = run(advance, *args, capacity=CAPACITY)
+    (after, log), _, compiling = compiled(advance, *args, capacity=CAPACITY)
     made = [*jax.tree.leaves(after), log.direction_norm[0]]
     floats = [leaf for leaf in made if jnp.issubdtype(leaf.dtype, jnp.floating)]
     facts = {
-        "program": run.digest(advance, *args, capacity=CAPACITY),
+        "program": compiled.digest(advance, *args, capacity=CAPACITY),
         "bits": digest(made),
         "numbers": [number for leaf in floats for number in np.asarray(_numbers(leaf), float).tolist()],
         "float64": tree.dtype(after.x) == jnp.float64,
@@ -70,18 +70,18 @@ def next_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Ar
     return facts, compiling
 
 
-def compared(kept: Facts, now: Facts, kept_where: Facts, here: Facts) -> tuple[str, str]:
+def compared(stored: Facts, now: Facts, stored_where: Facts, here: Facts) -> tuple[str, str]:
     """How the probe in a checkpoint differs from the one computed now: an objection, and a warning, "" where none."""
-    elsewhere = ", ".join(name for name in here if kept_where.get(name) != here[name])
-    same_lowering = all(kept_where.get(name) == here[name] for name in ("versions", "settings", "devices"))
-    if same_lowering and kept["program"] != now["program"]:
+    elsewhere = ", ".join(name for name in here if stored_where.get(name) != here[name])
+    same_lowering = all(stored_where.get(name) == here[name] for name in ("versions", "settings", "devices"))
+    if same_lowering and stored["program"] != now["program"]:
         return "a step is another program: f, g, the solver, or a constant that they use has changed", ""
-    if kept["bits"] == now["bits"]:
+    if stored["bits"] == now["bits"]:
         return "", ""
     if not elsewhere:
         return "the next step from its state comes out differently", ""
     tolerance = 1e-6 if now["float64"] else 1e-3
-    if not np.allclose(kept["numbers"], now["numbers"], rtol=tolerance, atol=tolerance**2, equal_nan=True):
+    if not np.allclose(stored["numbers"], now["numbers"], rtol=tolerance, atol=tolerance**2, equal_nan=True):
         return f"the next step from its state differs by more than {tolerance:g}, also in {elsewhere}", ""
     return "", f"written under other circumstances ({elsewhere}): the next step agrees to {tolerance:g}, not to the bit"
 

@@ -26,8 +26,8 @@ _SUFFIX = ".state"
 class MeshKeeper(Keeper):
     """`Keeper` for arrays on a mesh; every process calls the same methods."""
 
-    def __init__(self, files: Checkpoints, run: Facts, key: jax.Array, solver: Placed) -> None:
-        super().__init__(files, run, key)
+    def __init__(self, files: Checkpoints, identity: Facts, key: jax.Array, solver: Placed) -> None:
+        super().__init__(files, identity, key)
         self.solver = solver
         self.orbax = _orbax()
 
@@ -40,9 +40,9 @@ class MeshKeeper(Keeper):
             writer.save(self._folder(record.step), _plain_leaves(states), force=True)
         if is_leader():
             self._write(record, (), probe)
-            kept = {path.stem for path in self.files.files()}
+            complete = {path.stem for path in self.files.files()}
             for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
-                if folder.name.split(".")[0] not in kept:
+                if folder.name.split(".")[0] not in complete:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
@@ -74,7 +74,7 @@ class MeshKeeper(Keeper):
         found = None
         if is_leader():
             try:
-                found = self.files.newest(self.run)
+                found = self.files.newest(self.identity)
             except ValueError as error:
                 refused = str(error)
         facts, arrays = (None, {}) if found is None else found

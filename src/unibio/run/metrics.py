@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
@@ -16,7 +17,7 @@ from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.lower.newton import Newton
 from unibio.run.between import Between, End, View
-from unibio.run.programs import run
+from unibio.run.programs import compiled
 
 
 class Metric(Protocol):
@@ -75,6 +76,39 @@ class Accuracy(eqx.Module):
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         right = jnp.argmax(self.apply(state.y, self.inputs), axis=-1) == jnp.asarray(self.labels)
         return {self.name: jnp.mean(right, dtype=tree.dtype(state.y))}
+
+
+class OnHost(eqx.Module):
+    """A metric in plain Python: numbers that JAX cannot compute, such as a score from another library.
+
+    Arguments:
+        function: `function(state) -> dict of numbers`; the arrays in the state are NumPy's.
+        names: the names of those numbers.
+
+    Example:
+        >>> largest = OnHost(lambda state: {"largest": max(state.x)}, names=("largest",))
+    """
+
+    function: Callable[[Any], dict[str, float]] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True, converter=tuple)
+
+    def __check_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"function must be a function of the state; got {self.function!r}.")
+        if not self.names or not all(isinstance(name, str) for name in self.names):
+            raise TypeError(f"names must be the names of the numbers, such as ('score',); got {self.names!r}.")
+
+    def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
+        dtype = tree.dtype(state.x)
+
+        def numbers(state: State) -> dict[str, np.ndarray]:
+            named = self.function(jax.tree.map(np.asarray, state))
+            if set(named) != set(self.names):
+                raise ValueError(f"the metric {self.function!r} returned {sorted(named)}, not {sorted(self.names)}.")
+            return {name: np.asarray(named[name], dtype) for name in self.names}
+
+        shapes = {name: jax.ShapeDtypeStruct((), dtype) for name in self.names}
+        return jax.pure_callback(numbers, shapes, state, vmap_method="sequential")
 
 
 class Measure(eqx.Module):
@@ -147,8 +181,8 @@ class Measurements(Between):
         if view.begins:
             due = not (self.known and self._names(view) <= set(record.latest))
         if due and view.state is not None and not (record.has(set()) and record.has(self._names(view))):
-            values, _, compiling = run(evaluate, self.measure, view.problem, view.state)
-            record.compiled(compiling)
+            values, _, compiling = compiled(evaluate, self.measure, view.problem, view.state)
+            record.spent_compiling(compiling)
             record.note(values)
             self.names = set(values)
         return None

@@ -91,7 +91,7 @@ class Programs:
     """Compiled programs by function, structure and shapes; the seconds spent compiling are reported apart."""
 
     def __init__(self, most: int = 128) -> None:
-        self._kept: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
+        self.programs: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
         self._most = most
 
     def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: int) -> tuple[Any, float, float]:
@@ -99,9 +99,9 @@ class Programs:
         those of the slowest), and the seconds that compilation took."""
         args = jax.tree.map(jnp.asarray, args)
         began = time.perf_counter()
-        _, compiled = self._program(fn, args, static)
+        _, program = self._program(fn, args, static)
         ready = time.perf_counter()
-        out = jax.block_until_ready(compiled(*args))
+        out = jax.block_until_ready(program(*args))
         seconds = time.perf_counter() - ready
         return out, largest(seconds) if spans_processes(args) else seconds, ready - began
 
@@ -114,13 +114,13 @@ class Programs:
         leaves, structure = jax.tree.flatten(args)
         shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))
-        if name not in self._kept:
+        if name not in self.programs:
             lowered = jax.jit(fn, static_argnames=tuple(static)).lower(*args, **static)
-            self._kept[name] = lowered, lowered.compile()
-        self._kept.move_to_end(name)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-        return self._kept[name]
+            self.programs[name] = lowered, lowered.compile()
+        self.programs.move_to_end(name)
+        while len(self.programs) > self._most:
+            self.programs.popitem(last=False)
+        return self.programs[name]
 
 
-run = Programs()
+compiled = Programs()  # those of this process

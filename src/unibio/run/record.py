@@ -75,7 +75,7 @@ class Record:
         """Makes the state after the present step the anchor."""
         self.anchor = Anchor(self.step, state)
 
-    def compiled(self, seconds: float) -> None:
+    def spent_compiling(self, seconds: float) -> None:
         """Adds seconds of compilation."""
         self.compile_seconds += seconds
 

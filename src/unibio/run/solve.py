@@ -132,8 +132,8 @@ def _checked(
 def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
     if not isinstance(files, Checkpoints):
         raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
-    run = identity(problem, solver, x, y, key)
-    return MeshKeeper(files, run, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, run, key)
+    known = identity(problem, solver, x, y, key)
+    return MeshKeeper(files, known, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, known, key)
 
 
 def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
