@@ -23,14 +23,14 @@ def rotation(angle):
 
 
 def test_hilberts_matrix():
-    """The residual of CG is 3e-11, and the answer is wrong by 4 %. With f = Σy the same matrix does no harm."""
+    """The residual of CG is below 1e-10, and the answer has three digits. With f = Σy the same matrix does no harm."""
     n = 9
     h = jnp.asarray(1 / (np.arange(n) + np.arange(n)[:, None] + 1.0))
     ones = jnp.ones(n)
     value, info = ub.hypergradient(ub.Problem(lambda x, y, b: y @ (h @ ones), bowl(h), 2.0), h @ ones, ones)
     error = float(jnp.linalg.norm(value - ones))
     assert info.residual < 1e-10
-    assert error > 1e-3
+    assert error > 5e-4
     assert info.status == Status.ill_conditioned
     assert error / 10 < float(info.error) < 10 * error
     scaled = np.asarray(h) / np.sqrt(np.outer(np.diag(h), np.diag(h)))

@@ -356,19 +356,19 @@ def test_a_metric_in_plain_python_sees_numpy_arrays():
         assert isinstance(state.x, np.ndarray)
         return {"largest": max(state.x.tolist())}
 
-    result = run(metrics=ub.metrics.OnHost(largest, names=["largest"]), every=40)
+    result = run(metrics=ub.metrics.OnHost(largest, names=("largest",)), every=40)
     assert result.metrics["largest"].tolist() == [float(max(SETTING.x)), float(max(result.x))]
     compared = ub.compare(
-        *_of_one_solver(), metrics=ub.metrics.OnHost(largest, names=["largest"]), seeds=range(2), steps=3
+        *_of_one_solver(), metrics=ub.metrics.OnHost(largest, names=("largest",)), seeds=range(2), steps=3
     )
     assert set(compared.table["largest"].shape) == set(compared.table["step"].shape)
 
 
 def test_a_metric_in_plain_python_that_returns_other_names_is_refused():
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"returned \['other'\], not \['largest'\]"):
-        run(metrics=ub.metrics.OnHost(lambda state: {"other": 1.0}, names=["largest"]), steps=1)
+        run(metrics=ub.metrics.OnHost(lambda state: {"other": 1.0}, names=("largest",)), steps=1)
     with pytest.raises(TypeError, match="names must be the names of the numbers"):
-        ub.metrics.OnHost(lambda state: {}, names=[])
+        ub.metrics.OnHost(lambda state: {}, names=())
 
 
 def _of_one_solver():

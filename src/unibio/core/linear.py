@@ -114,6 +114,30 @@ def conjugate_gradients(
     return CGResult(value, end.residual, end.steps, end.curvature, condition)
 
 
+def solve_by_eigenvalues(operator: Operator, b: PyTree) -> CGResult:
+    """H v = b for few unknowns: H is built, scaled to a unit diagonal, and taken apart into eigenvalues and vectors.
+
+    It reports as `conjugate_gradients` does, with the exact condition number of the scaled H. Eigenvalues are not taken
+    to be smaller than their rounding, so that v is large, not arbitrary, along a direction that H leaves open.
+    """
+    flat, unravel = tree.ravel(b)
+    limits = jnp.finfo(flat.dtype)
+    matrix = dense(operator, b)
+    diagonal = jnp.abs(jnp.diag(matrix))
+    empty = ~(diagonal >= limits.tiny)  # the equation of such a coordinate is v_i = b_i
+    s = jax.lax.rsqrt(jnp.where(empty, 1.0, diagonal))
+    values, vectors = jnp.linalg.eigh(s[:, None] * matrix * s[None, :] + jnp.diag(empty.astype(flat.dtype)))
+    most = values[-1]
+    c = s * flat
+    sigma = jnp.max(jnp.abs(c))
+    sigma = jnp.where(sigma > 0, sigma, 1.0)
+    u = vectors @ ((vectors.T @ (c / sigma)) / jnp.maximum(values, limits.eps * most))
+    kind = jnp.where(values[0] > 4 * limits.eps * most, POSITIVE, FLAT)
+    kind = jnp.where(values[0] < -64 * limits.eps * most, NEGATIVE, kind).astype(jnp.int32)
+    condition = most / jnp.maximum(values[0], limits.tiny)
+    return CGResult(unravel(sigma * (s * u)), jnp.zeros_like(most), jnp.int32(flat.size), kind, condition)
+
+
 _SHIFTS = 2.0 ** (np.arange(-80, 41) + 0.5)
 
 
@@ -223,35 +247,49 @@ def uneven(like: PyTree, start: float) -> PyTree:
     return unravel(1 + (0.618034 * jnp.arange(flat.size, dtype=flat.dtype) + start) % 1)
 
 
+FEW = 32  # up to so many unknowns one product for each is no dearer than the blocks of probes would be
+
+
+def block(like: PyTree, count: int) -> int:
+    """How many products `rough_diagonal` makes: `count`, or one for each unknown if these are few."""
+    return tree.size(like) if tree.size(like) <= FEW else count
+
+
 def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree, PyTree, jax.Array]:
-    """diag(H) > 0 from one block of `count` products: Bekas' estimator, the mean of z∘Hz over the probes z.
+    """diag(H) > 0 from one block of products: of few unknowns exactly, else by Bekas' estimator, the mean of z∘Hz over
+    `count` probes z.
 
     Beside it the block tells the largest |(Hz)_i| over the probes z, which is 0 only if row i of H is; and whether an
     entry of the diagonal is negative beyond doubt.
 
-    It is exact for at most `count` unknowns, up to the rounding of its row. Else small rows are spoilt by large
-    columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be told only if
-    it is exact.
+    It is exact, up to the rounding of its row, for at most `FEW` or `count` unknowns. Else small rows are spoilt by
+    large columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be told only
+    if it is exact.
     """
-    z = probes(like, count)
+    number, exact = block(like, count), tree.size(like) <= max(FEW, count)
+    z = (
+        probes(like, count)
+        if number == count
+        else jax.vmap(tree.ravel(like)[1])(jnp.eye(number, dtype=tree.dtype(like)))
+    )
     limits = jnp.finfo(tree.dtype(like))
-    noise = 8 * float(limits.eps) if tree.size(like) <= count else 0.25
+    noise, share = 8 * float(limits.eps) if exact else 0.25, 1 / count if number == count else 1.0
     # The barrier keeps XLA from turning (a/c)/unit into a/(c·unit), where the product may underflow.
     products = jax.lax.optimization_barrier(jax.vmap(operator)(z))
     unit = jax.tree.map(lambda h: jnp.maximum(jnp.max(jnp.abs(h), axis=0), limits.tiny), products)
     relative = jax.tree.map(lambda h, u: h / u[None], products, unit)  # whose squares do not underflow
-    row_norm = jax.tree.map(lambda h: jnp.sqrt(jnp.mean(h * h, axis=0)), relative)
-    mean = jax.tree.map(lambda z, h: jnp.mean(z * h, axis=0), z, relative)
-    share = jax.tree.map(lambda d, r: jnp.maximum(d, noise * r), mean, row_norm)
-    diagonal = jax.tree.map(lambda s, u: jnp.maximum(s * u, limits.tiny), share, unit)
-    negative = jax.tree.map(lambda d, r: (d < -noise * r) & (tree.size(like) <= count), mean, row_norm)
+    row_norm = jax.tree.map(lambda h: jnp.sqrt(share * jnp.sum(h * h, axis=0)), relative)
+    mean = jax.tree.map(lambda z, h: share * jnp.sum(z * h, axis=0), z, relative)
+    least = jax.tree.map(lambda d, r: jnp.maximum(d, noise * r), mean, row_norm)
+    diagonal = jax.tree.map(lambda s, u: jnp.maximum(s * u, limits.tiny), least, unit)
+    negative = jax.tree.map(lambda d, r: (d < -noise * r) & exact, mean, row_norm)
     return diagonal, unit, tree.any_true(negative)
 
 
 def estimate_diagonal(
     operator: Operator, like: PyTree, count: int, rough: Operator
 ) -> tuple[PyTree, PyTree, jax.Array]:
-    """diag(H) > 0 from one block of `count` products with `rough` ≈ H, and one with H where that is needed.
+    """diag(H) > 0 from one block of products with `rough` ≈ H, and one with H where that is needed.
 
     Beside it come the sizes of the rows of the rough operator, as `rough_diagonal` tells them, and whether the second
     block was needed.
@@ -260,7 +298,7 @@ def estimate_diagonal(
     already nearly constant its noise would do more harm than good, and a constant is returned.
     """
     first, rows, _ = rough_diagonal(rough, like, count)
-    if tree.size(like) <= count and rough is operator:
+    if tree.size(like) <= max(FEW, count) and rough is operator:
         return first, rows, jnp.asarray(False)
     logarithms = jnp.log(tree.ravel(first)[0])
     uneven = jnp.std(logarithms) > 0.5
@@ -290,6 +328,12 @@ def dense(operator: Operator, like: PyTree) -> jax.Array:
     flat, unravel = tree.ravel(like)
     identity = jnp.eye(flat.size, dtype=flat.dtype)
     return jax.vmap(lambda column: tree.ravel(operator(unravel(column)))[0], out_axes=1)(identity)
+
+
+def as_matrix(operator: Operator, like: PyTree) -> Operator:
+    """The operator, computed once for all products."""
+    matrix, unravel = dense(operator, like), tree.ravel(like)[1]
+    return lambda u: unravel(matrix @ tree.ravel(u)[0])
 
 
 def largest_eigenvalue(operator: Operator, m: PyTree, steps: int) -> jax.Array:

@@ -65,14 +65,25 @@ def hypergradient(
     checks.instance("method", method, "CG(), Exact(), Neumann() or Unrolled(…)")
     checks.random_key(key)
     method = tree.cast(method, tree.dtype(x))
-    # Points where a row of the Hessian vanishes need a program twice as large. Where y can be looked at, the small one
-    # runs first and says whether it was enough.
+    value, info, singular = evaluated(method, problem, x, y, key)
+    noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)
+    return value, info if noisy or key is not None else _assessed(problem, x, y, value, info, singular)
+
+
+def evaluated(
+    method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None = None
+) -> tuple[PyTree, HyperInfo, bool]:
+    """The estimate without an assessment, and whether a row of the Hessian may vanish.
+
+    Points where one does need a program twice as large. Where y can be looked at, the small one runs first and says
+    whether it was enough.
+    """
     if not any(checks.is_traced(leaf) for leaf in jax.tree.leaves((method, problem, x, y, key))):
         value, info, singular = _estimate(method, problem, x, y, key, False)
         if not bool(singular):
-            return value, info
+            return value, info, False
     value, info, _ = _estimate(method, problem, x, y, key, True)
-    return value, info
+    return value, info, True
 
 
 @partial(jax.jit, static_argnums=5)
@@ -89,12 +100,10 @@ def _estimate(
     if not isinstance(answer[-1], HyperInfo):
         raise TypeError(f"method must return (value, HyperInfo); {type(method).__name__} is no hypergradient method.")
     value, info = answer
-    # Asked before the assessment, which gives every info a v: `_is_singular` wants to know whether the method had one.
-    vanishes = jnp.asarray(False) if singular else _is_singular(problem, x, info)
-    noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)
-    if not noisy and key is None:
-        info = assess(problem, x, y, value, info, singular)
-    return value, info, vanishes
+    return value, info, jnp.asarray(False) if singular else _is_singular(problem, x, info)
+
+
+_assessed = jax.jit(assess, static_argnums=5)
 
 
 def _is_singular(problem: Problem, x: PyTree, info: HyperInfo) -> jax.Array:

@@ -129,7 +129,7 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
     status = Status.where(judged, status, info.status)
     return info._replace(
         status=status,
-        calls=info.calls.plus(_calls(looks, elsewhere, singular, f_batch, g_batch, part)),
+        calls=info.calls.plus(_calls(looks, y, elsewhere, singular, f_batch, g_batch, part)),
         lower_residual=lower_residual,
         condition=looks.condition,
         error=error,
@@ -147,14 +147,14 @@ def _with_v(problem: Problem, x: PyTree, info: HyperInfo, m: PyTree) -> HyperInf
 
 
 def _calls(
-    looks: _Looks, elsewhere: bool, singular: bool, f_batch: AnyBatch, g_batch: AnyBatch, part: AnyBatch
+    looks: _Looks, y: PyTree, elsewhere: bool, singular: bool, f_batch: AnyBatch, g_batch: AnyBatch, part: AnyBatch
 ) -> Calls:
-    """What the assessment asked for: a gradient a look and the products of CG; an estimate at each look but possibly
-    the first; eight products for the diagonal, on a part of the data."""
+    """What the assessment asked for: a gradient a look and the products of CG, or those that build H; an estimate at
+    each look but possibly the first, with a product H v unless H was built; the diagonal, on a part of the data."""
     f_samples, g_samples, n = oracle.samples(f_batch), oracle.samples(g_batch), looks.number
     estimates = n - int(part is not g_batch and not singular)
-    products = looks.steps + estimates + (n if singular else 0)
-    hvp = add_counts(count(products, g_samples), count(_PROBES, oracle.samples(part)))
+    products = looks.steps + (0 if tree.size(y) <= linear.FEW else estimates) + (n if singular else 0)
+    hvp = add_counts(count(products, g_samples), count(linear.block(y, _PROBES), oracle.samples(part)))
     return Calls(count(estimates, f_samples), count(n + int(elsewhere), g_samples), hvp, count(estimates, g_samples))
 
 
@@ -186,7 +186,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     """Look 0 finds the Newton step, look 1 takes the better estimate there, looks 2 … 19 (only if a coordinate of y was
     moved) take it around the singular point. All of them are the same program: a linear system at a point."""
     f_batch, g_batch = problem.f_batches.whole(), problem.g_batches.whole()
-    y, v = info.at.y, info.at.v
+    y, v, few = info.at.y, info.at.v, tree.size(info.at.y) <= linear.FEW
     around = _Surroundings(problem, x, value, info, m) if singular else None
     # Relative rounding errors. Their unequal sizes make sure that they are not a multiple of the right-hand side, in
     # whose direction alone H may have curvature.
@@ -206,6 +206,8 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
             scale = _rescaled(m, around.moved, around.rows, rows)
         slope = oracle.grad_g(problem, x, point, g_batch)
         operator = oracle.hessian_g(problem, x, point, g_batch)
+        if few:
+            operator = linear.as_matrix(operator, y)
 
         def terms(point: PyTree, v: PyTree) -> tuple[PyTree, PyTree, PyTree]:
             return *oracle.grads_f(problem, x, point, f_batch), tree.linearly(operator, v)
@@ -216,11 +218,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
         b, u = tree.where(k == 0, (tree.zeros_like(y), y), (grad_y, v))
         right = jax.tree.map(lambda a, d, b, u, m: a + d * (jnp.abs(b) + jnp.abs(u) / m), left, disturbance, b, u, m)
 
-        def ridged(u: PyTree) -> PyTree:
-            ridge = 2 * jnp.finfo(tree.dtype(y)).eps
-            return tree.axpy(ridge, tree.divide(u, scale), operator(u))
-
-        cg = linear.conjugate_gradients(ridged, right, scale, _RTOL, _CG_STEPS, None, True, _MIN_STEPS)
+        cg = _roughly_solved(operator, right, scale)
         newton, corrected = tree.add(y, cg.value), tree.add(v, cg.value)
         if around is not None:
             newton, corrected = _held(newton, info), tree.add(corrected, around.unknown)
@@ -252,6 +250,17 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     unseen, zero = jnp.full((), jnp.nan, blank.dtype), tree.zeros_like(x)
     start = _Looks(y, blank, zero, zero, unseen, jnp.int32(linear.POSITIVE), jnp.int32(0), jnp.int32(0), unseen_around)
     return jax.lax.fori_loop(0, 2 if around is None else jnp.where(around.some, most, 2), look, start)
+
+
+def _roughly_solved(operator: linear.Operator, right: PyTree, m: PyTree) -> linear.CGResult:
+    """(H + 2·eps·diag(H))⁻¹ of a right-hand side, m ≈ 1/diag(H): for few unknowns exactly, else to 3 %."""
+
+    def ridged(u: PyTree) -> PyTree:
+        return tree.axpy(2 * jnp.finfo(tree.dtype(u)).eps, tree.divide(u, m), operator(u))
+
+    if tree.size(right) <= linear.FEW:
+        return linear.solve_by_eigenvalues(ridged, right)
+    return linear.conjugate_gradients(ridged, right, m, _RTOL, _CG_STEPS, None, True, _MIN_STEPS)
 
 
 class _Surroundings:

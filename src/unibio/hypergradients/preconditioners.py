@@ -47,7 +47,7 @@ class Power(eqx.Module):
 
 class Jacobi(eqx.Module):
     """M = 1/diag(H), the diagonal estimated from blocks of `probes` products (a power of two), or exactly, by
-    one product per unknown, with `probes=None`.
+    one product per unknown, with `probes=None` or where there are at most 32 unknowns.
 
     On more than four times 2048 samples, the first block looks at 2048 of them, evenly spread. The second,
     on all, corrects it. Where the first says that all entries are about equal, M is a constant.
@@ -69,10 +69,11 @@ class Jacobi(eqx.Module):
             rows = diagonal
         else:
             part = rough_part(batch)
-            rough = oracle.hessian_g(problem, x, y, part)
+            rough = operator if part is batch else oracle.hessian_g(problem, x, y, part)
             diagonal, rows, refined = linear.estimate_diagonal(operator, y, self.probes, rough)
-            second = count(self.probes * refined.astype(jnp.int32), samples)
-            hvp = add_counts(count(self.probes, oracle.samples(part)), second)
+            products = linear.block(y, self.probes)
+            second = count(products * refined.astype(jnp.int32), samples)
+            hvp = add_counts(count(products, oracle.samples(part)), second)
         return Diagonal(jax.tree.map(lambda d: 1 / jnp.maximum(d, tiny), diagonal), rows, hvp)
 
 

@@ -149,12 +149,13 @@ def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _
 
 @eqx.filter_custom_jvp
 @jax.jit
-def _solve(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
+def solved(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
+    """`Newton()` as a compiled program, which all that ask for y*(x) share."""
     check_functions(problem, x, y)
     return Newton()(problem, x, y)
 
 
-@_solve.def_jvp
+@solved.def_jvp
 def _refuse_derivative(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     raise TypeError("lower_solution has no derivative: use unibio.argmin(problem)(x, y0), which does.")
 
@@ -173,7 +174,7 @@ def lower_solution(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
         True
     """
     problem, x, y0 = prepare(problem, x, y0)
-    y, info = _solve(problem, x, y0)
+    y, info = solved(problem, x, y0)
     reached = info.status == Status.ok
     if checks.is_traced(reached):
         return tree.or_nan(reached, y)

@@ -92,12 +92,15 @@ class _Line(NamedTuple):
     lost: PyTree = None
 
 
-def _ridged(operator: linear.Operator, like: PyTree) -> tuple[linear.Operator, PyTree, jax.Array]:
-    """H + ridge, H's diagonal, and whether that has a negative entry."""
+def _ridged(operator: linear.Operator, like: PyTree) -> tuple[linear.Operator, PyTree, jax.Array, int]:
+    """H + ridge, H's diagonal, whether that has a negative entry, and the products that this and one more take beside
+    those of `system`, which builds small matrices."""
     size, eps = tree.size(like), jnp.finfo(tree.dtype(like)).eps
-    ridge = 16 * eps * (size**0.5 if size <= DENSE else 1)
+    ridge, products = 16 * eps * (size**0.5 if size <= DENSE else 1), PROBES + 1
+    if size <= DENSE:
+        operator, products = linear.as_matrix(operator, like), 0
     diagonal, _, negative = linear.rough_diagonal(operator, like, PROBES)
-    return lambda v: tree.axpy(ridge, tree.mul(diagonal, v), operator(v)), diagonal, negative
+    return lambda v: tree.axpy(ridge, tree.mul(diagonal, v), operator(v)), diagonal, negative, products
 
 
 def sizes(path: PyTree) -> PyTree:
@@ -111,7 +114,7 @@ def sizes(path: PyTree) -> PyTree:
 def _exaggerated(operator: linear.Operator, point: Point, noise: PyTree) -> _Line:
     """The line d of `judge`."""
     r, irregular, eps = point.gradient, linear.irregular(point.y), jnp.finfo(tree.dtype(point.y)).eps
-    ridged, _, negative = _ridged(operator, point.y)
+    ridged, _, negative, others = _ridged(operator, point.y)
     sign = jax.tree.map(lambda a, n, z: jnp.where(jnp.abs(a) > n, jnp.sign(a), jnp.sign(z)), r, noise, irregular)
     right = jax.tree.map(lambda s, a, n, z: -s * (jnp.abs(a) + n * jnp.abs(z)), sign, r, noise, irregular)
     solver = system(ridged, point.y)
@@ -126,14 +129,14 @@ def _exaggerated(operator: linear.Operator, point: Point, noise: PyTree) -> _Lin
     # y itself is rounded.
     step = jax.tree.map(lambda d, s, a, e: jnp.where(e, 0.0, d) - s * eps * a, step, sign, size, lost)
     counts = jax.tree.map(lambda c, e: c | e | (tree.size(r) <= DENSE), solved, lost)
-    return _Line(step, convex, products + solver.products + PROBES + 1, sign, counts, lost)
+    return _Line(step, convex, products + solver.products + others, sign, counts, lost)
 
 
 def _flattest(operator: linear.Operator, point: Point, noise: PyTree) -> _Line:
     """The line v of `judge`: inverse iterations in the coordinates that make H's diagonal 1, with H where the gradient
     has begun to exceed its rounding; after one iteration v still holds what is curved, by a share of the size of the
     ridge. Its length is that at which the gradient along v should exceed its rounding."""
-    ridged, diagonal, negative = _ridged(operator, point.y)
+    ridged, diagonal, negative, others = _ridged(operator, point.y)
     root, solver = jax.tree.map(jnp.sqrt, diagonal), system(ridged, point.y)
 
     def iteration(_: PyTree, carry: tuple[PyTree, jax.Array]) -> tuple[PyTree, jax.Array]:
@@ -147,7 +150,7 @@ def _flattest(operator: linear.Operator, point: Point, noise: PyTree) -> _Line:
     longest = jnp.maximum(tree.largest(tree.divide(v, sizes(point.path))), jnp.finfo(tree.dtype(v)).tiny)
     predicted = tree.dot(jax.tree.map(jnp.abs, v), noise) / tree.dot(v, ridged(v))
     length = jnp.clip(predicted, jnp.finfo(tree.dtype(v)).eps / longest, 1 / longest)
-    return _Line(tree.scale(jnp.where(jnp.isfinite(length), length, 1 / longest), v), convex, products + PROBES + 1)
+    return _Line(tree.scale(jnp.where(jnp.isfinite(length), length, 1 / longest), v), convex, products + others)
 
 
 Look = Callable[[jax.Array], PyTree]  # t ↦ whether the gradient pushes back at y + t·line; for t < 0 that is behind y

@@ -1,8 +1,10 @@
 """What can be measured at a point of a run, and when `solve` does so. A metric is `metric(problem, state) -> dict of
-numbers`, compiled and evaluated between stretches of steps, off the clock."""
+numbers`, compiled and evaluated between stretches of steps, off the clock. One with the attribute `eager = True` is not
+compiled with the others but called as it is, because it runs compiled programs that others use too."""
 
+import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import equinox as eqx
 import jax
@@ -11,11 +13,11 @@ import numpy as np
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Hypergradient, State
+from unibio.core.protocols import Calls, Hypergradient, HyperInfo, LowerInfo, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
-from unibio.hypergradients.implicit import CG
-from unibio.lower.newton import Newton
+from unibio.hypergradients import CG, evaluated
+from unibio.lower.newton import solved
 from unibio.run.between import Between, End, View
 from unibio.run.programs import compiled
 
@@ -39,15 +41,24 @@ class Truth(eqx.Module):
     def __check_init__(self) -> None:
         checks.instance("method", self.method, "CG() or Exact()")
 
+    eager: ClassVar[bool] = True  # called as it is: it shares programs with `lower_solution` and `hypergradient`
+
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
-        y_star, lower = Newton()(problem, state.x, state.y)
-        gradient, info = self.method(problem, state.x, y_star, None)
-        values = {
-            "gradient_norm": tree.norm(gradient),
-            "phi": oracle.value_f(problem, state.x, y_star, problem.f_batches.whole()),
-            "lower_error": jnp.maximum(tree.norm(tree.sub(state.y, y_star)), lower.error),
-        }
-        return tree.or_nan((lower.status == Status.ok) & (info.status == Status.ok), values)
+        y_star, lower = solved(problem, state.x, state.y)
+        gradient, info, _ = evaluated(self.method, problem, state.x, y_star)
+        return _truth(problem, state.x, state.y, y_star, lower, gradient, info)
+
+
+@jax.jit
+def _truth(
+    problem: Problem, x: PyTree, y: PyTree, y_star: PyTree, lower: LowerInfo, gradient: PyTree, info: HyperInfo
+) -> dict[str, jax.Array]:
+    values = {
+        "gradient_norm": tree.norm(gradient),
+        "phi": oracle.value_f(problem, x, y_star, problem.f_batches.whole()),
+        "lower_error": jnp.maximum(tree.norm(tree.sub(y, y_star)), lower.error),
+    }
+    return tree.or_nan((lower.status == Status.ok) & (info.status == Status.ok), values)
 
 
 class LowerResidual(eqx.Module):
@@ -117,14 +128,32 @@ class Measure(eqx.Module):
     metrics: tuple[Metric, ...]
 
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
-        values: dict[str, jax.Array] = {}
-        for metric in self.metrics:
-            named = _checked(metric(problem, state), tree.dtype(state.x))
-            twice = sorted(set(named) & set(values))
-            if twice:
-                raise ValueError(f"two metrics have the same name {', '.join(twice)}; give one another name.")
-            values |= named
-        return values
+        return _joined([_checked(metric(problem, state), tree.dtype(state.x)) for metric in self.metrics])
+
+    def measured(self, problem: Problem, state: State, first: bool) -> tuple[dict[str, jax.Array], float]:
+        """The numbers at one state, and the seconds that compilation took. Metrics are compiled into one program, but
+        for the `eager` ones, which call compiled programs themselves: of these the `first` measurement counts."""
+        eager, others = (
+            Measure(tuple(each for each in self.metrics if getattr(each, "eager", False) == which))
+            for which in (True, False)
+        )
+        began = time.perf_counter()
+        values = eager(problem, state)
+        compiling = time.perf_counter() - began if first else 0.0
+        if others.metrics:
+            more, _, seconds = compiled(evaluate, others, problem, state)
+            values, compiling = _joined([values, more]), compiling + seconds
+        return values, compiling
+
+
+def _joined(several: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
+    """All numbers in one dictionary."""
+    values: dict[str, jax.Array] = {}
+    for named in several:
+        if twice := sorted(set(named) & set(values)):
+            raise ValueError(f"two metrics have the same name {', '.join(twice)}; give one another name.")
+        values |= named
+    return values
 
 
 _RESERVED = {"step", "calls", "seconds", "direction_norm", "finite", "ok", "status", "restarts", *Calls._fields}
@@ -171,6 +200,7 @@ class Measurements(Between):
     def __init__(self, measure: Measure, every: int, known: bool) -> None:
         self.measure, self.every, self.known = measure, every, known
         self.names: set[str] | None = None  # of the metrics, as soon as somebody asks
+        self.begun = False
 
     def limit(self, step: int) -> int:
         return (step // self.every + 1) * self.every
@@ -181,10 +211,10 @@ class Measurements(Between):
         if view.begins:
             due = not (self.known and self._names(view) <= set(record.latest))
         if due and view.state is not None and not (record.has(set()) and record.has(self._names(view))):
-            values, _, compiling = compiled(evaluate, self.measure, view.problem, view.state)
+            values, compiling = self.measure.measured(view.problem, view.state, first=not self.begun)
             record.spent_compiling(compiling)
             record.note(values)
-            self.names = set(values)
+            self.names, self.begun = set(values), True
         return None
 
     def _names(self, view: View) -> set[str]:
