@@ -87,6 +87,8 @@ class Comparison:
             lines.append("".join([solver.ljust(12), f"{ends[0]['step']:8d}", *(f"{value:16.4g}" for value in medians)]))
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def compare(
     problem: Problem,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, tree
+from unibio.core import checks, show, tree
 from unibio.core.streams import Site, Turn, positions, shuffled
 from unibio.core.tree import PyTree
 
@@ -113,6 +113,11 @@ class Dataset(eqx.Module):
             chunk_size = min(rows, _CHUNK_ROWS, max(1, _CHUNK_BYTES // max(1, row_bytes)))
         checks.whole_number("chunk_size", chunk_size, low=1)
         self.chunk_size = min(chunk_size, rows)
+
+    def __repr__(self) -> str:
+        how = "" if self.batch_size is None else f" in batches of {self.batch_size}"
+        how += ", without replacement" if how and not self.replace else ""
+        return f"Dataset({self.n} samples of {show.shapes(self.data)}{how}{', as a stream' if self.stream else ''})"
 
     @property
     def n(self) -> int:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, tree
+from unibio.core import checks, show, tree
 from unibio.core.batches import AllSamples, Dataset, Full, Sampler
 from unibio.core.means import check_means
 from unibio.core.noise import AnyBatch, visible
@@ -67,6 +67,11 @@ class Problem(eqx.Module):
             ):
                 raise TypeError(f"{name} must be a sampler such as Dataset or Noise; got {type(sampler).__name__}.")
 
+    def __repr__(self) -> str:
+        levels = ((name, getattr(self, name), getattr(self, f"{name}_batches")) for name in ("f", "g"))
+        shown = [f"{name}={show.function(fn)}{_where(batches)}" for name, fn, batches in levels]
+        return f"Problem({', '.join(shown)}, {'p not stated' if self.p is None else f'p={show.number(self.p)}'})"
+
     def f_batch(self, key: jax.Array | None, x: PyTree, y: PyTree, site: Site | None = None) -> Any:
         """A random batch for f; everything when there is no key."""
         return _one_batch(self.f_batches, key, x, y, site)
@@ -100,6 +105,10 @@ class Problem(eqx.Module):
             sampler.at(turned(sampler.turn)) if isinstance(sampler, Dataset) else sampler for sampler in samplers
         )
         return Problem(self.f, self.g, self.p, self.shift, f_batches, g_batches)
+
+
+def _where(batches: Sampler) -> str:
+    return "" if isinstance(batches, Full) else f" on {batches!r}"
 
 
 def as_pytree(fn: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from unibio.core import show
 from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import Number, PyTree
@@ -79,6 +80,11 @@ class HyperInfo(NamedTuple):
     lower_residual: jax.Array
     condition: jax.Array
     error: jax.Array
+
+    def __repr__(self) -> str:
+        numbers = {name: show.number(getattr(self, name)) for name in ("error", "lower_residual", "condition")}
+        told = ", ".join(f"{name} {value}" for name, value in numbers.items())
+        return f"HyperInfo({self.status!r}: {told}, residual {show.number(self.residual)})"
 
 
 class LowerInfo(NamedTuple):

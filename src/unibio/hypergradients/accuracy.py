@@ -8,7 +8,7 @@ Given ĥ = ∇_x f − A v at y, with H v ≈ ∇_y f:
     error = 2‖ĥ' − ĥ‖                         (without the 2 it would be below the true error every fifth time)
 
 So one number covers y off y*(x), an inaccurate v, and what rounding does to an ill-conditioned H. Both systems are
-solved roughly (to 3 %), with H + 2·eps·diag(H): a direction without curvature then
+solved roughly (to 3 %; exactly for at most 32 unknowns), with H + 2·eps·diag(H): a direction without curvature then
 turns rounding into a large d, and counts if A sees it. If the Newton step makes ∇_y g larger instead of smaller, y is
 too far from the minimiser for any estimate, and the error is infinite.
 

@@ -4,17 +4,25 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from unibio.core import show
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
+from unibio.files import figures
 from unibio.files.atomic import write_file
 from unibio.files.store import Table as Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_NO_CURVE = {"step", "calls", "seconds", *Calls._fields}  # they say where a measurement was made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +48,27 @@ class Result:
     metrics: Table
     state: Any = None
     restarts: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        last = {name: float(self.metrics[name][-1]) for name in ("phi", "gradient_norm") if name in self.metrics}
+        names = {"phi": "Φ", "gradient_norm": "‖∇Φ‖"}
+        known = "".join(f", {names[name]} = {value:.3g}" for name, value in last.items())
+        return (
+            f"Result({self.status!r} after {show.quantity(self.steps, 'step')}{known}; "
+            f"{show.quantity(sum(self.calls), 'call')}, {self.seconds:.2g} s and {self.compile_seconds:.2g} s of "
+            f"compilation; x: {show.shapes(self.x)}, y: {show.shapes(self.y)})"
+        )
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draws the measured numbers against the oracle calls: ‖∇Φ‖ and Φ where `Truth()` measured them, other metrics
+        too, and the norm of the direction where nothing was. Needs the extra `plot`.
+
+        With a path the figure is also written there (.png, .svg or .pdf).
+        """
+        table = self.metrics or self.history
+        names = [name for name in table if name not in _NO_CURVE] if self.metrics else ["direction_norm"]
+        curves = {name: (table["calls"], table[name]) for name in names}
+        return figures.drawn(figures.curves, curves, "oracle calls", path=path)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes everything but the solver's state to one .npz file, first under another name. Where x and y lie on
