@@ -32,7 +32,8 @@ def test_a_result_says_what_people_ask_first():
     result = ub.solve(SETTING.problem, SOLVER, SETTING.x, SETTING.y, steps=3, key=KEY, metrics=ub.Truth())
     phi, norm = (result.metrics[name][-1] for name in ("phi", "gradient_norm"))
     text = repr(result)
-    assert text.startswith(f"Result(finished after 3 steps, Φ = {phi:.3g}, ‖∇Φ‖ = {norm:.3g}; {sum(result.calls)} calls")
+    numbers = f"Φ = {phi:.3g}, ‖∇Φ‖ = {norm:.3g}; {sum(result.calls)} calls"
+    assert text.startswith(f"Result(finished after 3 steps, {numbers}")
     assert text.endswith("x: f64[2], y: f64[3])")
     assert "Φ" not in repr(ub.solve(SETTING.problem, SOLVER, SETTING.x, SETTING.y, steps=1, key=KEY))
 
