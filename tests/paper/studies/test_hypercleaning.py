@@ -140,8 +140,8 @@ def test_files_that_change_during_a_run(tmp_path, monkeypatch):
     a_small_snli(tmp_path)
     real = hypercleaning.run
 
-    def meanwhile(options, say):
-        found = real(Options(settings=(*SHORT, ("data", "toy"))), say)
+    def meanwhile(options, progress):
+        found = real(Options(settings=(*SHORT, ("data", "toy"))), progress)
         a_small_snli(tmp_path, next(labels))
         return found
 

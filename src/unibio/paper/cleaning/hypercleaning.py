@@ -1,7 +1,6 @@
 """Hyper-cleaning of sentence pairs with wrong labels (Figures 2 and 3): seven solvers and plain training."""
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from unibio.files.tables import Row, Rows, Tables, column, distinct, select
 from unibio.paper.cleaning import pieces as cleaning_pieces
 from unibio.paper.cleaning.pieces import PRACTICAL
 from unibio.paper.cleaning.race import CONTESTANTS, TRAINING
-from unibio.paper.cleaning.settings import KEPT, settings_of
+from unibio.paper.cleaning.settings import DEFAULT_STEP_SIZES, settings_of
 from unibio.paper.cleaning.task import digest, load
 from unibio.paper.framework.pieces import gather, helpers
-from unibio.paper.framework.study import SECONDS, Options
+from unibio.paper.framework.study import SECONDS, Options, Progress
 
 TITLE = "Hyper-cleaning of sentence pairs (Figures 2 and 3)"
 PAPER = "With 10 % wrong labels and p = 3 or 4, UniBiO has the highest training and test accuracy of seven solvers."
@@ -29,14 +28,14 @@ def facts(options: Options) -> Row:
     return {"resolved": resolved, "data": digest(chosen.data)} | tuned
 
 
-def run(options: Options, say: Callable[[str], None]) -> Tables:
+def run(options: Options, progress: Progress) -> Tables:
     """Tuning on seed 100 by accuracy on the tuning samples, then all curves."""
     chosen = settings_of(options)
     for count in (*chosen.curve, chosen.validation):  # bad data is found before hours of work
         source = load(chosen.data, chosen.size._replace(validation=count), chosen.noise[0], 0).source
     common = {"data": chosen.data, "size": chosen.size}
-    done = functools.partial(gather, options=options, say=say, data=digest(chosen.data))
-    best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else KEPT
+    done = functools.partial(gather, options=options, progress=progress, data=digest(chosen.data))
+    best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else DEFAULT_STEP_SIZES
     tuning: Rows = []
     with helpers("hypercleaning", options):
         if chosen.tune and not chosen.tuned:
@@ -118,14 +117,14 @@ def draw(tables: Tables) -> "plot.Figure":
             epochs = distinct(select(rows, p=p, method=method), "epoch")
             lines = [select(rows, p=p, method=method, epoch=epoch) for epoch in epochs]
             times = [_mean(select(clock, p=p, method=method, epoch=epoch), "seconds") for epoch in epochs]
-            look: Any = {
+            style: Any = {
                 "linestyle": styles.get(method, "-"),
                 "color": "grey" if method in TRAINING else plot.solver_colour(method),
                 "label": f"training, {method}" if method in TRAINING else method,
             }
-            above[i].plot(epochs, [_mean(line, "train_noisy") for line in lines], **look)
-            middle[i].plot(epochs, [_mean(line, "test") for line in lines], **look)
-            below[i].plot(times[1:], [_mean(line, "test") for line in lines[1:]], **look)
+            above[i].plot(epochs, [_mean(line, "train_noisy") for line in lines], **style)
+            middle[i].plot(epochs, [_mean(line, "test") for line in lines], **style)
+            below[i].plot(times[1:], [_mean(line, "test") for line in lines[1:]], **style)
         above[i].set(title=f"p = {p:g}", xlabel="epoch")
         middle[i].set(xlabel="epoch")
         below[i].set(xlabel="seconds (without compilation)", xscale="log")

@@ -9,7 +9,7 @@ from unibio.paper.cleaning.task import Size
 from unibio.paper.framework.study import Options
 
 # Step sizes (upper, lower) of solvers and Adam's rates found by `--set tune=1` on the embedded pairs.
-KEPT: dict[str, tuple[float, ...]] = {
+DEFAULT_STEP_SIZES: dict[str, tuple[float, ...]] = {
     "UniBiO": (0.05, 0.5), "StocBiO": (10.0, 0.5), "TTSA": (100.0, 0.5), "SABA": (0.05, 0.5), "MA-SOBA": (100.0, 0.5),
     "SUSTAIN": (10.0, 0.5), "VRBO": (10.0, 0.5), "noisy": (3e-3,), "clean": (3e-3,), "both": (3e-3,), "true": (3e-3,),
 }  # fmt: skip

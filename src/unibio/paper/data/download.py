@@ -31,16 +31,18 @@ SNLI = Archive(
 )
 
 
-def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int, int], None] = lambda *_: None) -> Path:
+def fetch(
+    archive: Archive, folder: str | os.PathLike[str], progress: Callable[[int, int], None] = lambda *_: None
+) -> Path:
     """Puts the wanted members into `folder` and returns it. What is there already is kept; a download that was cut off
-    goes on where it stopped; a file with another checksum is thrown away. `tell(bytes, of)` sees the progress."""
+    goes on where it stopped; a file with another checksum is thrown away. `progress(bytes, of)` sees the progress."""
     folder = Path(folder)
     wanted = {member: folder / PurePosixPath(member).name for member in archive.members}
     if all(path.is_file() for path in wanted.values()):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (PurePosixPath(archive.url).name + ".part")
-    _download(archive.url, part, tell)
+    _download(archive.url, part, progress)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != archive.sha256:
@@ -54,7 +56,7 @@ def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int,
     return folder
 
 
-def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
+def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> None:
     advice = f"Without internet: download it on another machine and unpack it into {part.parent}."
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -67,7 +69,7 @@ def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
                 while block := answer.read(_BLOCK):
                     file.write(block)
                     have += len(block)
-                    tell(have, total)
+                    progress(have, total)
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # nothing is missing
             return
