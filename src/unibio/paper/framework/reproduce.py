@@ -35,7 +35,7 @@ from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
 _LONGEST_LINE = 2**24  # in bytes, of a child process's events: an error message of XLA may hold a whole program
-_DIED = "its process died, perhaps because memory ran out; run it again with --jobs 1."
+_DIED = "its process died, perhaps for lack of memory; run it again with --jobs 1."
 # Rough seconds of each part on two cores. The longest start first, so that none of them runs alone at the end.
 COSTS = {
     "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
