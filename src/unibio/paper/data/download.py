@@ -1,4 +1,5 @@
-"""Downloads that can be resumed, are checked, and cannot write outside their folder."""
+"""Downloads archives: an interrupted download is resumed, the result is checked, nothing is written outside the
+folder."""
 
 import functools
 import hashlib
@@ -34,8 +35,14 @@ SNLI = Archive(
 def fetch(
     archive: Archive, folder: str | os.PathLike[str], progress: Callable[[int, int], None] = lambda *_: None
 ) -> Path:
-    """Puts the wanted members into `folder` and returns it. What is there already is kept; a download that was cut off
-    goes on where it stopped; a file with another checksum is thrown away. `progress(bytes, of)` sees the progress."""
+    """Puts the wanted members of an archive into `folder` and returns the folder.
+
+    Nothing is downloaded if all members are there. An interrupted download continues where it stopped. An archive with
+    another checksum is deleted.
+
+    Arguments:
+        progress: is called as progress(bytes so far, bytes in all) after every block.
+    """
     folder = Path(folder)
     wanted = {member: folder / PurePosixPath(member).name for member in archive.members}
     if all(path.is_file() for path in wanted.values()):
@@ -62,7 +69,7 @@ def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> Non
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
-            if have and answer.status != 206:  # the server sends all of it again
+            if have and answer.status != 206:  # the server ignores the range and sends the whole file
                 have = 0
             total = have + int(answer.headers.get("Content-Length") or 0)
             with part.open("ab" if have else "wb") as file:
@@ -71,7 +78,7 @@ def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> Non
                     have += len(block)
                     progress(have, total)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is missing
+        if error.code == 416 and have:  # there are no bytes after those that we have
             return
         raise ValueError(f"{url} answers {error.code} {error.reason}. {advice}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
@@ -80,11 +87,11 @@ def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> Non
 
 
 def extract(archive: Path, wanted: dict[str, Path]) -> None:
-    """The wanted members, each to its path; nothing else in the archive is touched, whatever names it holds."""
+    """Writes the wanted members of an archive, each to its path, and nothing else, whatever names the archive holds."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for member, path in wanted.items():
                 with opened.open(member) as source:
                     write_file(path, functools.partial(shutil.copyfileobj, source, length=_BLOCK))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(f"{archive} is no archive with {', '.join(wanted)} ({error}).") from None
+        raise ValueError(f"{archive} is not an archive with {', '.join(wanted)} ({error}).") from None
