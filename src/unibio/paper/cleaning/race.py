@@ -23,8 +23,8 @@ from unibio.hypergradients import Neumann
 from unibio.lower.sgd import SGD
 from unibio.paper.cleaning.task import Samples, Task, take
 from unibio.problems.hyper_cleaning import Setting, as_seen, cross_entropy, hyper_cleaning
+from unibio.run import programs
 from unibio.run.driver import stretches
-from unibio.run.programs import CAPACITY, check_solver, initialise, run
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
 from unibio.solvers.step_sizes import step_sizes, stepping
 
@@ -99,15 +99,15 @@ def measured(
     """Runs a solver for `count` times `length` steps. Yields the state, the seconds and the oracle calls so far, first
     at the start and then after every `length` steps."""
     problem, x, y = setting
-    solver = check_solver(solver, tree.dtype(x))
-    (state, calls), seconds, _ = run(initialise, solver, problem, x, y, key)
+    solver = programs.check_solver(solver, tree.dtype(x))
+    (state, calls), seconds, _ = programs.run(programs.initialise, solver, problem, x, y, key)
     total, step = sum(int(each) for each in calls), 0
     yield state, seconds, total
 
     def limit(step: int) -> int:
         return min(count, step // length + 1) * length
 
-    for stretch in stretches(solver, problem, state, key, step, limit, chunk=CAPACITY):
+    for stretch in stretches(solver, problem, state, key, step, limit, chunk=programs.CAPACITY):
         step, seconds = step + len(stretch.log.bad), seconds + stretch.seconds
         total += sum(int(np.asarray(each, np.int64).sum()) for each in stretch.log.calls)
         if step % length == 0:
@@ -146,8 +146,8 @@ def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, 
     seconds = 0.0
     for epoch in range(1, epochs + 1):
         args = (as_pytree(task.apply), *numbers, data, state, jax.random.fold_in(key_run, epoch))
-        state, ran, _ = run(epoch_of_training, *args, length=length)
-        seconds += ran
+        state, spent, _ = programs.run(epoch_of_training, *args, length=length)
+        seconds += spent
         row = scores.measure(state[0]) | {"epoch": epoch, "seconds": seconds, "calls": epoch * length * size}
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params
         rows.append(row)
