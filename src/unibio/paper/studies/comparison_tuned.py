@@ -89,6 +89,6 @@ def verdict(tables: Tables) -> str:
     at_every_p = [name for name in CONTESTANTS if all(name in names for names in good.values())]
     parts = [f"at p = {p:g} {', '.join(names) or 'none'}" for p, names in good.items()]
     return (
-        f"With step sizes tuned alike, {', '.join(at_every_p) or 'no solver'} converged at every p, and the other "
-        f"solvers did not. Below ‖∇Φ‖ = 0.05 after {T} steps are, best first: {'; '.join(parts)}."
+        f"With all {len(CONTESTANTS)} solvers tuned in the same way, those that converge at every p are "
+        f"{', '.join(at_every_p) or 'none'}. After {T} steps ‖∇Φ‖ is below 0.05 for (best first) {'; '.join(parts)}."
     )

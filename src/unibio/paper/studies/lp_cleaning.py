@@ -139,19 +139,21 @@ def draw(tables: Tables) -> "plot.Figure":
 
 def verdict(tables: Tables) -> str:
     """Names for each p the solver that reaches the lowest Φ, and how well it finds the corrupted samples."""
-    winners, parts = [], []
+    winners: dict[str, list[str]] = {}
+    parts = []
     for p in distinct(tables["statistics"], "p"):
         rows = select(tables["statistics"], p=p)
         best = min(rows, key=lambda row: row["phi"])
         ours = select(rows, solver="UniBiO (practical)")[0]
-        winners.append(f"{best['solver']} at p = {p:g}")
+        winners.setdefault(best["solver"], []).append(f"{p:g}")
         parts.append(
-            f"at p = {p:g} {best['phi']:.4f} ({best['auroc']:.2f}), UniBiO (practical) {ours['phi']:.4f} "
+            f"at p = {p:g} {best['phi']:.4f} ({best['auroc']:.2f}), with UniBiO (practical) {ours['phi']:.4f} "
             f"({ours['auroc']:.2f})"
         )
-    calls = round(max(column(tables["curves"], "calls")), -3)
+    calls = round(max(column(tables["curves"], "calls")), -4)
+    best_at = " and ".join(f"{name} at p = {', '.join(orders)}" for name, orders in winners.items())
     return (
-        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {', '.join(winners)}. The lowest Φ, "
-        "and in parentheses the chance that a corrupted sample has a lower weight than a clean one (AUROC), are "
-        f"{'; '.join(parts)}."
+        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {best_at}. It is "
+        f"{'; '.join(parts)}. In parentheses is the chance that a corrupted sample has a lower weight than a clean one "
+        "(AUROC)."
     )
