@@ -1,5 +1,4 @@
-"""Data hyper-cleaning for any model: the upper level learns which training samples to trust, from a few clean
-samples."""
+"""Data hyper-cleaning for any model: the upper level learns from clean samples which training samples to trust."""
 
 import abc
 from collections.abc import Callable
@@ -70,8 +69,7 @@ class Weights(eqx.Module):
 
 
 class PerSample(Weights):
-    """The weight σ(λ_i), with a logit λ_i for each sample, as in the paper. Every λ_i starts at `start`; 0 is the
-    weight ½."""
+    """The weight σ(λ_i), with a logit λ_i for each sample, as in the paper. λ starts at `start`; 0 is the weight ½."""
 
     start: float = eqx.field(default=0.0, static=True)
 
@@ -162,7 +160,7 @@ class NoiseRate(eqx.Module):
 
 
 def as_seen(rate: Number, logits: jax.Array) -> jax.Array:
-    """log((1−r) p + r (1−p)/(K−1)) with p = softmax(logits): the log-probabilities of labels of which a share r is
+    """log((1−r) p + r (1−p)/(K−1)), p = softmax(logits): the log-probabilities of labels of which a share r is
     wrong."""
     p = jax.nn.softmax(logits)
     return jnp.log((1 - rate) * p + rate * (1 - p) / (logits.shape[-1] - 1))
@@ -217,8 +215,7 @@ def hyper_cleaning(
     weights: Cleaning = PerSample(),
     rho: float | None = None,
 ) -> Setting:
-    """Data hyper-cleaning: the problem, and x and y to start from. x are the logits λ of the weights, y the parameters
-    w.
+    """The problem of data hyper-cleaning and its start. x = λ are the logits of the weights, y = w the parameters.
 
         f(λ, w) = mean loss of w on clean validation samples (+ ρ·mean λ² if `rho` is given)
         g(λ, w) = mean σ(λ_i)·loss_i(w) + c‖w‖_p^p on training samples

@@ -70,8 +70,7 @@ class CorruptedRegression(NamedTuple):
 def corrupted_regression(
     n: int = 500, d: int = 20, *, share: float = 0.3, shift: float = 3.0, seed: int = 0
 ) -> CorruptedRegression:
-    """n training samples, of which a random `share` has targets that are too large by `shift`, and n // 2 clean
-    samples."""
+    """n training samples, a random `share` of them with targets too large by `shift`, and n // 2 clean samples."""
     rng = np.random.default_rng(seed)
     truth, features = rng.normal(size=d), rng.normal(size=(n + n // 2, d))
     targets = features @ truth + 0.3 * rng.normal(size=n + n // 2)

@@ -173,7 +173,7 @@ def verdict(tables: Tables) -> str:
         f"{len(CONTESTANTS)} solvers on {_source(tables)}. With {100 * first['noise']:g} % wrong labels, p = "
         f"{first['p']:g}, tuned step sizes and early stopping, its test accuracy is "
         f"{by_name['UniBiO']['test_stopped']:.3f}{other}. Plain training has {plain}. UniBiO's practical setting, "
-        f"which learns one noise rate instead of the weights, has {by_name[PRACTICAL]['test_stopped']:.3f}; that differs "
-        f"from plain training on both by {both['ahead']:+.3f} ± {both['ahead_error']:.3f} (mean and standard error over the "
-        "seeds)."
+        f"which learns one noise rate instead of the weights, has {by_name[PRACTICAL]['test_stopped']:.3f}; its mean "
+        f"difference from plain training on both, with the standard error over the seeds, is {both['ahead']:+.3f} ± "
+        f"{both['ahead_error']:.3f}."
     )

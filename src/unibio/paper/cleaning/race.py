@@ -77,8 +77,7 @@ def batch_size(task: Task, name: str) -> int:
 
 
 def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int, epochs: int) -> Rows:
-    """Runs a solver with a weight for each sample, as in the paper: a row of scores at the start and after each
-    epoch."""
+    """Runs a solver with a weight for each sample, as in the paper; a row of scores for the start and each epoch."""
     key_start, key_run = jax.random.split(jax.random.key(seed))
     size = batch_size(task, name)
     setting = hyper_cleaning(

@@ -1,5 +1,4 @@
-"""Downloads archives: an interrupted download is resumed, the result is checked, nothing is written outside the
-folder."""
+"""Downloads archives: resumes what was interrupted, checks what arrives, and writes only into the given folder."""
 
 import functools
 import hashlib

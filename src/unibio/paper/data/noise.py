@@ -15,8 +15,7 @@ class Noisy(NamedTuple):
 
 
 def symmetric(rate: float, classes: int) -> np.ndarray:
-    """The transition matrix of symmetric noise: with probability `rate` a label becomes one of the other classes, each
-    alike."""
+    """The transition matrix of symmetric noise: with probability `rate` a label becomes any other class, each alike."""
     _check(rate, classes)
     return np.full((classes, classes), rate / (classes - 1)) + (1 - rate - rate / (classes - 1)) * np.eye(classes)
 

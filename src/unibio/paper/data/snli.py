@@ -1,5 +1,4 @@
-"""Reads SNLI in the three layouts in which it is distributed: the official jsonl, three text files per split, and
-TSV."""
+"""Reads SNLI in the three layouts in which one finds it: the official jsonl, three text files per split, and TSV."""
 
 import json
 from collections.abc import Iterator
@@ -71,8 +70,7 @@ def _from_jsonl(path: Path) -> Iterator[Triple]:
 
 
 def _words(row: dict[str, Any], which: int) -> Any:
-    """The words of a sentence, separated by spaces: those of the binary parse if there is one, else the sentence
-    itself."""
+    """The words of a sentence, separated by spaces, from the binary parse if there is one; else the sentence itself."""
     parse = row.get(f"sentence{which}_binary_parse")
     if isinstance(parse, str) and parse:
         return " ".join(parse.replace("(", " ").replace(")", " ").split())
@@ -107,8 +105,7 @@ def _from_tsv(path: Path) -> Iterator[Triple]:
 
 
 def _collect(triples: Iterator[Triple], path: Path) -> Pairs:
-    """The pairs with a known label and two sentences that are not empty; counts the others by what is wrong with
-    them."""
+    """The pairs with a known label and two sentences that are not empty; the others are counted by their fault."""
     premises, hypotheses, labels = [], [], []
     skipped = {"no gold label": 0, "unknown label": 0, "empty sentence": 0}
     for label, first, second in triples:

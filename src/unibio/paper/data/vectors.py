@@ -19,8 +19,8 @@ class Vectors(NamedTuple):
 
 
 def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
-    """Reads a text file with lines `word 0.1 −0.2 …` or an npz with arrays `words` and `vectors`; with `keep`, only
-    these words."""
+    """Reads a text file with lines `word 0.1 −0.2 …` or an npz with arrays `words` and `vectors`; only these
+    words, if `keep` is given."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path} with word vectors.")

@@ -58,9 +58,7 @@ class Options(NamedTuple):
         return facts | ({"settings": dict(self.settings)} if self.settings else {})
 
 
-Progress = Callable[
-    [str], None
-]  # is called with a line of text each time an experiment begins or ends a part of its work
+Progress = Callable[[str], None]  # gets a line of text whenever an experiment begins or ends a part of its work
 
 
 class Experiment(Protocol):
