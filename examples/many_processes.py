@@ -1,10 +1,10 @@
 """Hyper-cleaning on all devices of all processes; alone, the same script runs on this machine.
 
     python examples/many_processes.py FOLDER
-    srun --ntasks=16 python examples/many_processes.py FOLDER       (SLURM; FOLDER seen by all)
+    srun --ntasks=16 python examples/many_processes.py FOLDER       (with SLURM; all processes must see FOLDER)
 
-Each process makes (or would read from disk) only its own samples. Killed, the run goes on from its last checkpoint when
-it is started again, also with another number of processes.
+Each process makes only its own samples, as it would read only its own part of a large file. If the run is killed, the
+same command resumes from the last checkpoint in FOLDER, also with another number of processes.
 """
 
 import sys
@@ -19,7 +19,8 @@ SAMPLES, INPUTS, CLASSES = 4096, 20, 4
 
 
 def samples(rows, seed):
-    """Points around the centre of their class, by sample number, so that it does not matter who makes them."""
+    """Points around the centre of their class. Each is drawn from its sample number, so that any process makes the
+    same."""
     centres = np.random.default_rng(0).normal(size=(CLASSES, INPUTS))
     draws = [np.random.default_rng((seed, i)) for i in range(rows.start, rows.stop)]
     labels = np.asarray([rng.integers(CLASSES) for rng in draws])
@@ -44,10 +45,10 @@ def main(folder):
     problem, x, y = distributed.shard(problem, x, y, mesh)
 
     solver = ub.UniBiO(2.0, lower=ub.SGD(5, 0.3), hypergradient=ub.Neumann(terms=3, scale=5.0))
-    keep = ub.Checkpoints(folder, every=100)
-    result = ub.solve(problem, solver, x, y, steps=200, key=jax.random.key(0), checkpoint=keep)
+    checkpoints = ub.Checkpoints(folder, every=100)
+    result = ub.solve(problem, solver, x, y, steps=200, key=jax.random.key(0), checkpoint=checkpoints)
 
-    weights = jax.nn.sigmoid(distributed.gathered(result.x))  # every process asks, every process gets all of them
+    weights = jax.nn.sigmoid(distributed.gathered(result.x))  # every process must call this, and gets all of them
     marked = distributed.gathered(distributed.from_local(wrong, SAMPLES, mesh))
     if distributed.is_leader():
         print(f"{processes} processes, {len(jax.devices())} devices: {result.status} after {result.steps} steps")

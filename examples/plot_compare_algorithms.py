@@ -1,8 +1,9 @@
-"""For researchers: several algorithms on one problem, the same budget of oracle calls, the same seeds.
+"""For researchers: compares several algorithms on one problem, with the same seeds and the same budget of oracle calls.
 
-The paper's comparison on its Example 3, Φ(x) = sin(sin x), from (0.001, 0.001) with the step sizes it states. The
-start is close to a point where the lower Hessian, (p−1)y^(p−2), is 0: at p = 4 the baselines get away from it and
-then, without noise, beat UniBiO's constant normalised step; at p = 12 none of them ever moves.
+This is the paper's comparison on its Example 3, where Φ(x) = sin(sin x), from (0.001, 0.001) with the paper's step
+sizes. The start is close to a point where the lower Hessian (p−1)y^(p−2) is 0. At p = 4 the baselines get away from
+there; as there is no noise, they then end closer to the solution than UniBiO, whose steps have a constant length. At
+p = 12 none of the baselines moves.
 """
 
 import sys
@@ -18,7 +19,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 COLOURS = {"UniBiO": "#0072B2", "StocBiO": "#E69F00", "TTSA": "#009E73", "MA-SOBA": "#CC79A7"}
-SOLVERS: dict[str, Any] = {
+ALGORITHMS: dict[str, Any] = {
     "UniBiO": ub.UniBiO(0.02, period=10, hypergradient=ub.Neumann(terms=10, scale=1.0)),
     "StocBiO": ub.StocBiO(0.5, 0.1, lower_steps=5, terms=10),
     "TTSA": ub.TTSA(0.1, 0.1, terms=10, upper_decay=0.0, lower_decay=0.0),
@@ -34,7 +35,7 @@ def main(path: str = "compare_algorithms.png") -> None:
     figure, panels = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True, layout="constrained")
     for p, axes in zip((4.0, 12.0), panels, strict=True):
         problem = ub.problems.example3(p)
-        contest = ub.compare(problem, SOLVERS, 0.001, 0.001, seeds=range(5), max_calls=6000, metrics=truth)
+        contest = ub.compare(problem, ALGORITHMS, 0.001, 0.001, seeds=range(5), max_calls=6000, metrics=truth)
         print(f"p = {p:g}\n{contest}\ncalls until ‖∇Φ‖ ≤ 0.05, median of 5 seeds:")
         for name, reached in contest.reach(0.05).items():
             calls = np.median(reached["calls"])

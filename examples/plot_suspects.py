@@ -1,7 +1,8 @@
-"""For engineers with bad data: a cleaned model, and a ranked list of suspects.
+"""For engineers with bad data: fits a model that ignores wrong samples, and lists the samples that are probably wrong.
 
-A linear model is fitted with the loss |residual|⁴ to 500 samples, 30 % of which come from a faulty sensor; 250 clean
-samples say how good the fit is. Each training sample gets a weight, learnt so that the clean samples are fitted well.
+A linear model is fitted with the loss |residual|⁴ to 500 samples, 30 % of which come from a faulty sensor. Each of
+these samples gets a weight, and the weights are learnt so that the model fits another 250 samples, which are known to
+be good.
 """
 
 import sys
@@ -18,12 +19,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 
-def f(x, y, batch):  # how well the model y does on clean data
+def f(x, y, batch):  # the loss of the model y on clean data
     features, targets = batch.value
     return jnp.mean((features @ y - targets) ** 4)
 
 
-def g(x, y, batch):  # what the model y is fitted to: sample i weighs sigmoid(x_i)
+def g(x, y, batch):  # what y minimises: the loss of sample i has the weight sigmoid(x_i)
     features, targets = batch.value
     losses = (features @ y - targets) ** 4
     return jnp.mean(jax.nn.sigmoid(x[batch.index]) * losses) + 1e-3 * jnp.sum(y**4)
@@ -57,14 +58,15 @@ def main(path: str = "suspects.png") -> None:
     bins = np.linspace(0, 1, 21).tolist()
     axes.hist(weights[~data.corrupted], bins, color="#0072B2", alpha=0.7, label="sound samples")
     axes.hist(weights[data.corrupted], bins, color="#D55E00", alpha=0.7, label="corrupted samples")
-    axes.set(xlabel="learnt weight", ylabel="samples", title="Who can be trusted")
+    axes.set(xlabel="learnt weight", ylabel="samples", title="Learnt weights of sound and corrupted samples")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")
 
 
 def auroc(score: np.ndarray, positive: np.ndarray) -> float:
-    """Probability that a corrupted sample scores higher than a sound one, ties counted half."""
+    """The share of pairs of a corrupted and a sound sample in which the corrupted one has the higher score; ties count
+    half."""
     high, low = score[positive], score[~positive]
     return float(np.mean((high[:, None] > low) + 0.5 * (high[:, None] == low)))
 

@@ -1,8 +1,8 @@
-"""For anyone: write f and g, get the answer.
+"""For anyone: write f and g, and get the solution.
 
-The lower level y*(x) minimises y⁴/4 − y·sin x, whose curvature 3y² vanishes where sin x = 0; the upper level wants
-y³ small. In closed form Φ(x) = sin x, so the answer must be x = −π/2, and the way there leads through x = 0, where
-H⁻¹∇_y f is 0/0 and ordinary implicit differentiation has nothing to say.
+The lower level minimises g = y⁴/4 − y·sin x over y. Its curvature 3y² is 0 at the solution y*(x) if sin x = 0. The
+upper level minimises f = y³ at y = y*(x). In closed form that is Φ(x) = sin x, so that the solution must be x = −π/2.
+The way there leads through x = 0, where ordinary implicit differentiation computes 0/0.
 """
 
 import sys

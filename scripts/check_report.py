@@ -1,9 +1,10 @@
-"""Opens a report in headless Chromium, as on a phone and on a desk, and checks that it is whole.
+"""Opens a report of `unibio reproduce` in headless Chromium and checks that a phone and a desktop show all of it.
 
     python scripts/check_report.py OUT [--screenshots FOLDER]
 
-No error on the console, no request beyond the page itself, every image drawn, nothing wider than the window. Talks to
-Chromium through a pipe (Chrome DevTools Protocol); needs nothing but Python.
+It checks, in a narrow and a wide window, in light and dark, that there is no error on the console, no request for
+anything but the page, no image that is not drawn or has no text, and nothing wider than the window. It talks to
+Chromium through a pipe (Chrome DevTools Protocol) and needs no package.
 """
 
 import argparse
@@ -30,12 +31,12 @@ MEASURE = """JSON.stringify({
 
 
 def browser() -> str | None:
-    """The first Chromium on the path."""
+    """The path of the first of BROWSERS that is installed."""
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 class Chromium:
-    """A headless Chromium with one page; `with Chromium(path) as page`."""
+    """A headless Chromium with one page, used as `with Chromium(path) as page`."""
 
     def __init__(self, path: str) -> None:
         self.profile = tempfile.mkdtemp(prefix="check_report.")
@@ -67,7 +68,7 @@ class Chromium:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Sends a command and returns its result; events that come meanwhile are kept."""
+        """Sends a command and returns its result. Events that arrive before it are added to `self.events`."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": arguments}
         message |= {"sessionId": self.session} if self.session else {}
@@ -82,7 +83,7 @@ class Chromium:
                 return answer["result"]
 
     def open(self, url: str) -> list[dict[str, Any]]:
-        """Loads a page; the events until it was loaded."""
+        """Loads a page and returns the events up to the one that says that it is loaded."""
         self.events = []
         self.call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
@@ -90,7 +91,7 @@ class Chromium:
         return self.events
 
     def evaluate(self, expression: str) -> Any:
-        """The JSON value of an expression on the page."""
+        """Evaluates a JavaScript expression that gives JSON, and returns its value."""
         return json.loads(self.call("Runtime.evaluate", expression=expression)["result"]["value"])
 
     def _read(self) -> dict[str, Any]:
@@ -104,7 +105,7 @@ class Chromium:
 
 
 def faults(events: list[dict[str, Any]], url: str, page: dict[str, Any]) -> list[str]:
-    """What is wrong with a page that was loaded."""
+    """What is wrong with a loaded page, a sentence for each fault."""
     found = []
     for event in events:
         what, values = event["method"], event.get("params", {})
@@ -113,7 +114,7 @@ def faults(events: list[dict[str, Any]], url: str, page: dict[str, Any]) -> list
         elif what == "Log.entryAdded" and values["entry"]["level"] == "error":
             found.append(f"console: {values['entry']['text']}")
         elif what == "Network.requestWillBeSent" and not values["request"]["url"].startswith((url, "data:")):
-            found.append(f"it asks for {values['request']['url']}")
+            found.append(f"the page requests {values['request']['url']}")
     found += [f"image not drawn: {alt}" for alt in page["broken"]]
     if page["unnamed"]:
         found.append(f"{page['unnamed']} images without a text for those who cannot see them")
@@ -123,7 +124,7 @@ def faults(events: list[dict[str, Any]], url: str, page: dict[str, Any]) -> list
 
 
 def check(report: Path, path: str, screenshots: Path | None) -> list[str]:
-    """Every width, light and dark."""
+    """The faults in every width, light and dark; screenshots into the folder, if one is given."""
     url, found = report.resolve().as_uri(), []
     with Chromium(path) as page:
         for width in WIDTHS:

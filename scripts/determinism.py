@@ -1,10 +1,11 @@
-"""The same seed gives the same bytes in two fresh processes: solvers, and the files of experiments.
+"""Checks that the same seed gives the same bytes in two fresh processes, for solvers and for files of experiments.
 
     python scripts/determinism.py [--small]
 
-Each process has an empty cache, so that it compiles everything itself. Every solver runs 200 steps on minibatches; x, y
-and the history (its seconds apart) are compared by their SHA-256, tables and figures file by file. Exit code 1 if a
-byte differs. docs/determinism.md says what may change them. `--small`: one solver, one experiment.
+Each process has an empty cache, so that it compiles everything itself. Every solver runs 200 steps on minibatches. Of
+its result x, y and the history without the seconds are compared by SHA-256; of the experiments, every table and figure.
+The exit code is 1 if a byte differs. docs/determinism.md lists what may change the bytes. With --small there is one
+solver and one experiment.
 """
 
 import argparse
@@ -22,7 +23,7 @@ CLOCK = ("seconds.csv", "seconds.json")  # the files that hold times
 
 
 def digests(names: list[str]) -> dict[str, str]:
-    """By solver, what became of its run."""
+    """By name of the solver, the status of its run and the SHA-256 of the result."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -45,9 +46,9 @@ def digests(names: list[str]) -> dict[str, str]:
 
 
 def fresh(folder: Path, names: list[str], experiments: list[str]) -> dict[str, str]:
-    """The digests of all that processes of their own make, with an empty cache."""
+    """The digests of the solvers' results and of the experiments' files, made in new processes with an empty cache."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fonts = {"MPLCONFIGDIR": str(caches / "matplotlib")}  # to list them takes longer than all else
+    fonts = {"MPLCONFIGDIR": str(caches / "matplotlib")}  # matplotlib's list of fonts, which takes long to make
     environment = fonts | os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
 
@@ -67,7 +68,7 @@ def fresh(folder: Path, names: list[str], experiments: list[str]) -> dict[str, s
 
 
 def main(names: list[str], experiments: list[str]) -> int:
-    """Prints what was compared."""
+    """Compares two sets of digests and prints the result; the exit code."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         first, second = (fresh(Path(folder), names, experiments) for folder in (one, other))
     differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))

@@ -1,11 +1,12 @@
-"""Random configurations of the public API and malformed command lines and files: a result or a clear error, never more.
+"""Tries random configurations of the API and malformed command lines: each must give a result or a clear error.
 
     python scripts/fuzz.py [API_CASES] [CLI_CASES] [--seed SEED]     (2000 and 300 by default)
 
-An outcome is right if it is a sound result (`fuzz_api.py` says what that is) or an error of the library's own:
-ValueError or TypeError, raised by a line of unibio with a sentence of ours; on the command line exit code 0 or 2, no
-traceback, and no file touched outside of the output folder (`fuzz_cli.py`). A configuration that takes longer than its
-limit ends the script with the place where it hangs. Exit code 1 if anything else was found.
+For the API (`fuzz_api.py`) an outcome is right if it is a result that passes `check_result` there, or a ValueError or
+TypeError that a line of unibio raises with a message of its own. On the command line (`fuzz_cli.py`) it is right if the
+exit code is 0 or 2, there is no traceback, and no file outside of the output folder was changed. Any other outcome is a
+finding. A configuration that takes too long ends the script and prints where it hangs. The exit code is 1 if there are
+findings.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import fuzz_cli
 
 
 def main() -> int:
-    """Runs both parts and prints what happened."""
+    """Tries both parts and prints findings and counts of outcomes; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("api", nargs="?", type=int, default=2000, help="configurations of the API")
     parser.add_argument("cli", nargs="?", type=int, default=300, help="command lines")
@@ -28,7 +29,7 @@ def main() -> int:
     for title, part, cases in (("API", fuzz_api, chosen.api), ("command line", fuzz_cli, chosen.cli)):
         began = time.perf_counter()
         outcomes: collections.Counter[str] = collections.Counter()
-        for outcome, finding in part.run(cases, chosen.seed):
+        for outcome, finding in part.try_cases(cases, chosen.seed):
             outcomes[outcome] += 1
             if finding:
                 findings += 1

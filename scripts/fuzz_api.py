@@ -1,4 +1,8 @@
-"""The API part of the fuzz: structures chosen up front, their numbers, options and starts drawn freely."""
+"""The API part of `fuzz.py`.
+
+A *structure* is what determines a compiled program: a solver or function on a kind of problem, with its sizes. A
+limited number of them is chosen at the beginning; a case draws numbers, options and starting points for one of them.
+"""
 
 import concurrent.futures as futures
 import dataclasses
@@ -18,15 +22,15 @@ import numpy as np
 import unibio as ub
 from unibio.run.programs import compiled
 
-STRUCTURES = 60  # most that are compiled, however many cases there are
+STRUCTURES = 60  # at most so many are compiled, however many cases there are
 WORKERS = 2
 LIMIT = 180.0  # seconds of one case, compilation included
 RAW = ("math domain", "math range", "division by zero", "cannot convert float", "nan to integer", "broadcast",
        "unexpected keyword", "not subscriptable", "has no attribute", "too large to convert")  # fmt: skip
 
 
-def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(outcome, finding or "") of every case; those of one structure in one process, where it is compiled once."""
+def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
+    """(outcome, finding or "") of every case. The cases of a structure share a process, where it is compiled once."""
     count = max(1, min(STRUCTURES, cases // 15))
     shares = [range(i * cases // count, (i + 1) * cases // count) for i in range(count)]
     programs_made = 0
@@ -37,7 +41,7 @@ def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
             try:
                 outcomes, made = future.result()
             except futures.process.BrokenProcessPool:
-                yield "finding", "a case hangs or kills its process; what faulthandler saw is above"
+                yield "finding", "a case hangs or kills its process; faulthandler has printed its traceback above"
                 return
             programs_made += made
             yield from outcomes
@@ -47,7 +51,8 @@ def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
 
 
 def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[str, str]], int]:
-    """The cases of one structure, and how many programs for steps were compiled for them."""
+    """Tries the cases of one structure. Returns their outcomes, and how many programs for steps were compiled for
+    them."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time is compilation
     structure = make_structures(np.random.default_rng(seed), count)[which]
@@ -64,13 +69,16 @@ def _programs() -> set[Any]:
 
 
 def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:
-    """What became of one case: "result", an error's class, or a finding."""
+    """The outcome of one case (its status or "result", the class of a clear error, or "finding") and the finding or
+    ""."""
     notes: dict[str, Any] = {}
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "no checkpoint at step")  # documented: a folder that cannot be written
+            warnings.filterwarnings(
+                "ignore", "no checkpoint at step"
+            )  # the documented warning for a folder that cannot be written
             outcome = structure(rng, notes, folder)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -84,8 +92,8 @@ def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[s
 
 
 def documented(error: Exception, filename: str) -> bool:
-    """Raised on purpose: of the right class, by a line of the library, with a sentence that is not Python's own.
-    lower_solution says in a RuntimeError that its tolerance was not met."""
+    """Whether the library raised the error on purpose: its class is right, a line of the library raised it, and the
+    message is not one of Python's own. `lower_solution` raises a RuntimeError if its tolerance was not met."""
     ours = f"{pathlib.Path(ub.__file__).parent}/" in filename
     message = str(error)
     kind = isinstance(error, (ValueError, TypeError)) or "lower_solution ended with" in message
@@ -93,7 +101,8 @@ def documented(error: Exception, filename: str) -> bool:
 
 
 def make_structures(rng: Any, count: int) -> list[Any]:
-    """`count` of them: every solver on every kind of problem, a few of the other functions, and those without any."""
+    """`count` structures: solvers on kinds of problems, functions of a problem, `compare` and `tune`, and
+    constructors."""
     kinds, solvers = list(draws.PROBLEMS), list(ub.SOLVERS)
     others: list[Any] = [Points(kinds[i % len(kinds)], call) for i, call in enumerate(CALLS)]
     others += [
@@ -108,7 +117,7 @@ def make_structures(rng: Any, count: int) -> list[Any]:
 
 
 class Run:
-    """`solve` with one solver on one kind of problem: dtype, sizes, metrics and kind of key are drawn once."""
+    """`solve` with one solver on one kind of problem. Dtype, sizes, metrics and kind of key are drawn once, here."""
 
     def __init__(self, kind: str, solver: str, rng: Any) -> None:
         self.kind, self.dtype = kind, rng.choice(["float64", "float64", "float32"])
@@ -133,7 +142,8 @@ class Run:
 
 
 def check_result(result: Any, x: Any, y: Any, options: dict[str, Any]) -> None:
-    """Finite iterates like the start, a history of every step, a status and a message that agree with it."""
+    """Asserts that x and y are finite and shaped like the start, that the history has every step, and that the status
+    and the message agree with it."""
     for before, after in ((x, result.x), (y, result.y)):
         pairs = list(zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
         assert all(np.shape(a) == np.shape(b) for a, b in pairs), "another shape"
@@ -160,8 +170,9 @@ def check_result(result: Any, x: Any, y: Any, options: dict[str, Any]) -> None:
 
 
 def check_again(rng: Any, notes: dict[str, Any], result: Any, solve: Callable[..., Any]) -> None:
-    """The same call gives the same bits; going on is the same as having gone on; a file holds all of it."""
-    # Rules are asked between stretches, whose lengths follow the clock.
+    """Asserts that the same call gives the same bits, that a run in two halves gives the same bits as one run, and
+    that a saved result is read back unless its file is damaged."""
+    # Such a rule ends a run between two stretches, whose lengths depend on the clock.
     timed = "MaxSeconds" in str(notes["stop"]) or "Below" in str(notes["stop"])
     if not timed:
         notes["again"] = True
@@ -187,7 +198,7 @@ def check_again(rng: Any, notes: dict[str, Any], result: Any, solve: Callable[..
 
 
 def same(one: Any, other: Any) -> None:
-    """Bit by bit, the clock apart."""
+    """Asserts that two results agree in every bit except the seconds."""
     assert one.status == other.status, (one.status, other.status)
     for a, b in zip(jax.tree.leaves((one.x, one.y)), jax.tree.leaves((other.x, other.y)), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), "other bits"
@@ -205,7 +216,7 @@ CALLS = {
 
 @dataclasses.dataclass
 class Points:
-    """A function of a problem at a point."""
+    """One of CALLS, a function of a problem at a point."""
 
     kind: str
     call: str
@@ -225,7 +236,7 @@ class Points:
 
 @dataclasses.dataclass
 class Compared:
-    """`compare`, or `tune`, of one solver with two lanes."""
+    """`compare` or `tune` of one solver with two seeds."""
 
     solver: str
     kind: str
@@ -258,7 +269,7 @@ class Compared:
 
 
 class Plain:
-    """What compiles nothing: constants and schedules of the theory, data, settings."""
+    """Calls that compile nothing: constants and schedules of the theory, data sets, settings of solvers."""
 
     name = "constructors and theory"
 

@@ -1,7 +1,7 @@
-"""The command-line part of the fuzz: most cases run inside a few worker processes, some in processes of their own.
+"""The command-line part of `fuzz.py`. Most cases run inside a few worker processes, some in processes of their own.
 
-Each case has a folder with a home, a working folder and somebody's files; nothing may change there but what the command
-names as its output, and the user's cache folder.
+Each case has a folder with a home, a working folder and a folder of somebody else's files. Nothing may change in it but
+the paths that the command line names as its output.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ import fuzz_lines
 import numpy as np
 
 WORKERS = 2
-LIMIT = 120.0  # seconds without a word until a case counts as hanging
+LIMIT = 120.0  # seconds without output after which a case counts as hanging
 OWN_PROCESS = 0.06  # the share of cases in a process of its own
-# What Python says where nobody thought of a message.
+# Words of Python's own messages: an error with one of them has no message of ours.
 RAW = ("math domain", "math range", "division by zero", "NoneType", "KeyError", "IndexError", "not subscriptable",
        "has no attribute", "too large to convert", "list index", "MemoryError", "to unpack", "argument must be",
        "RecursionError", "invalid literal", "could not convert string")  # fmt: skip
 
 
-def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
+def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
     """(outcome, finding or "") of every case."""
     if not cases:
         return
@@ -40,7 +40,7 @@ def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
         environment(base)
         template = base / "template"
         command = [sys.executable, "-m", "unibio.cli", "reproduce", "schedules", "--out", str(template)]
-        subprocess.run(command, check=True, capture_output=True)  # a folder to damage copies of
+        subprocess.run(command, check=True, capture_output=True)  # copies of this folder are damaged
         found: queue.Queue[tuple[str, str] | None] = queue.Queue()
         for first in range(WORKERS):
             numbers = list(range(first, cases, WORKERS))
@@ -54,7 +54,7 @@ def run(cases: int, seed: int) -> Iterator[tuple[str, str]]:
 
 
 def environment(base: pathlib.Path) -> None:
-    """For this process and those it starts: a cache of its own, and no way to the internet."""
+    """Gives this process and those it starts a cache folder of their own, and no way to the internet."""
     os.environ |= {
         "XDG_CACHE_HOME": str(base / "cache"), "MPLCONFIGDIR": str(base / "cache"), "HOME": str(base / "nobody"),
         "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9", "COLUMNS": "100",
@@ -64,7 +64,8 @@ def environment(base: pathlib.Path) -> None:
 
 
 def watch(base: pathlib.Path, numbers: list[int], seed: int, found: Any) -> None:
-    """Has a worker do these cases; one that hangs or dies is a finding, and another worker goes on after it."""
+    """Starts a worker for these cases. A case at which it hangs or dies is a finding; a new worker does those after
+    it."""
     while numbers:
         command = [sys.executable, __file__, str(base), str(seed), ",".join(map(str, numbers))]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -87,7 +88,7 @@ def watch(base: pathlib.Path, numbers: list[int], seed: int, found: Any) -> None
 
 
 def work(base: pathlib.Path, seed: int, numbers: list[int]) -> None:
-    """A worker: one line for each case."""
+    """What a worker does: tries each case and prints a line of JSON with its outcome and finding."""
     for number in numbers:
         folder = base / f"case{number}"
         rng = np.random.default_rng((seed, number))
@@ -109,18 +110,19 @@ def work(base: pathlib.Path, seed: int, numbers: list[int]) -> None:
 
 
 def verdict(code: Any, output: str, crash: str) -> str:
-    """What is wrong with the end of a command, or ""."""
+    """What is wrong with how a command ended, or ""."""
     if crash or "Traceback" in output:
         return "a traceback"
     if code not in (0, 2):
         return f"exit code {code}"
     last = output.strip().splitlines()[-1:] if code else []
     raw = [text for text in RAW for line in last if text in line and line.startswith("unibio:")]
-    return f"a message that is none: {raw}" if raw else ""
+    return f"a message of Python's own: {raw}" if raw else ""
 
 
 def in_this_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, str]:
-    """Exit code, what was printed, and an exception that nobody caught."""
+    """Runs the command line in this process. Returns its exit code, what it printed, and the traceback of an error
+    that it did not catch."""
     from unibio.cli import main
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -147,7 +149,7 @@ def in_this_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, st
 
 
 def in_own_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, str]:
-    """The same as a user does it."""
+    """The same in a process of its own, as a user runs it."""
     paths = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
     command = [sys.executable, "-m", "unibio.cli", *argv]
     done = subprocess.run(command, cwd=folder / "cwd", env=os.environ | paths, capture_output=True, timeout=LIMIT * 0.9)
@@ -155,7 +157,7 @@ def in_own_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, str
 
 
 def contents(folder: pathlib.Path, outputs: list[pathlib.Path]) -> dict[pathlib.Path, str]:
-    """Every file and folder that is no output, with its digest."""
+    """Every file and folder outside of the outputs, with the digest of its content."""
     found = {}
     for path in folder.rglob("*"):
         if any(path == output or output in path.parents for output in outputs):
@@ -166,7 +168,7 @@ def contents(folder: pathlib.Path, outputs: list[pathlib.Path]) -> dict[pathlib.
 
 
 def changes(before: dict[pathlib.Path, str], after: dict[pathlib.Path, str]) -> set[pathlib.Path]:
-    """What was made, lost or written."""
+    """The paths that were made, deleted or changed."""
     return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
 
 

@@ -1,4 +1,4 @@
-"""What the fuzz of the API draws from: mostly what a user means, sometimes what nobody can."""
+"""Draws the arguments for `fuzz_api.py`: mostly ones that are right, sometimes ones that must be refused."""
 
 import dataclasses
 import pathlib
@@ -14,7 +14,7 @@ import unibio as ub
 from unibio.paper.data import noise as label_noise
 from unibio.paper.data import toy_nli
 
-BAD = 0.06  # how often a draw is a bad one: about every second case has one
+BAD = 0.06  # the share of draws that are bad; about every second case has a bad one
 ODD = [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e300, 1e-300, 1e38, 1e-45, 7, 2**31, 10**400, True, "0.1",
        None, 1 + 1j, np.float32(0.1), np.int8(3), np.array(0.2), np.array([0.1, 0.2]), [0.1], object()]  # fmt: skip
 WHOLE = [0, -1, 1.0, 2.5, True, "3", None, float("nan"), 10**30, -(10**30), np.float64(2), [1]]
@@ -29,24 +29,24 @@ BAD_GRIDS: list[Any] = [{"lr": [0.1]}, {}, {"step_size": []}, {"step_size": 0.1}
 
 
 def pick(rng: Any, notes: dict[str, Any], name: str, good: list[Any], bad: list[Any], often: float = BAD) -> Any:
-    """One of `good`, or seldom one of `bad`; noted under its name."""
+    """One of `good` or, with probability `often`, one of `bad`. The choice is written into `notes` under its name."""
     chosen = bad if rng.random() < often else good
     notes[name] = chosen[int(rng.integers(len(chosen)))]
     return notes[name]
 
 
 def number(rng: Any, notes: dict[str, Any], name: str, low: float = 1e-3, high: float = 1.0) -> Any:
-    """Log-uniform, or an odd one."""
+    """A number between `low` and `high` whose logarithm is uniform, or one of ODD."""
     return pick(rng, notes, name, [float(np.exp(rng.uniform(np.log(low), np.log(high))))], ODD)
 
 
 def order(rng: Any, notes: dict[str, Any]) -> Any:
-    """p."""
+    """A value for p."""
     return pick(rng, notes, "p", [2.0, 2, 2.5, 3.0, 4.0, 6.0, 8.0, 50.0], [*ODD, 1.9, 1e4])
 
 
 def size(problem: Any, state: Any) -> dict[str, Any]:
-    """A metric of one's own."""
+    """A metric as a user writes it."""
     return {"size": jnp.sum(jnp.abs(jax.flatten_util.ravel_pytree(state.x)[0]))}
 
 
@@ -99,7 +99,7 @@ def _lp(rng: Any, notes: dict[str, Any], dtype: str, batch: int, noisy: bool) ->
 
 
 def linear(w: Any, inputs: Any) -> Any:
-    """The model that is cleaned."""
+    """The model of the hyper-cleaning problem."""
     return inputs @ w
 
 
@@ -126,7 +126,8 @@ PROBLEMS = {
 
 
 def solver(rng: Any, name: str) -> Any:
-    """The solver of that name; UniBiO and BO-REP with one of the lower solvers, UniBiO with one of the methods."""
+    """The solver of that name. UniBiO and BO-REP get a random lower solver, UniBiO also a random hypergradient
+    method."""
     lowers: list[Any] = [
         ub.EpochSGD(steps=8, first_epoch=2.0),
         ub.SGD(3, 0.1),
@@ -146,7 +147,7 @@ def solver(rng: Any, name: str) -> Any:
 
 
 def other_numbers(rng: Any, notes: dict[str, Any], module: Any, path: str = "") -> Any:
-    """The same structure with other numbers in some of its fields."""
+    """The same solver or method with other numbers in some of its fields, so that it shares the compiled program."""
     changed = {}
     for field in dataclasses.fields(module):
         value, name = getattr(module, field.name), path + field.name
@@ -162,7 +163,7 @@ def other_numbers(rng: Any, notes: dict[str, Any], module: Any, path: str = "") 
 
 
 def start(rng: Any, notes: dict[str, Any], setting: Any, dtype: str) -> tuple[Any, Any]:
-    """x and y of the right shape and any size, or what is none."""
+    """x and y of the right shape and of any scale, or values that must be refused."""
     drawn = []
     for name, like in (("x", setting.x), ("y", setting.y)):
         scale = pick(rng, notes, f"{name} scale", [0.0, 0.1, 1.0, 1.0, 10.0], [1e30, 1e-30, 1e300], 0.2)
@@ -176,12 +177,12 @@ def start(rng: Any, notes: dict[str, Any], setting: Any, dtype: str) -> tuple[An
 
 
 def _another_shape(good: Any) -> Any:
-    """One that does not fit by broadcasting; a number fits whatever it is."""
+    """An array of a shape that does not broadcast to that of `good`; for a number, which broadcasts to all, a text."""
     return np.ones((good.shape[0] + 2, *good.shape[1:]), good.dtype) if good.ndim else "abc"
 
 
 def options(rng: Any, notes: dict[str, Any], metrics: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """Of `solve`: how long, how often, when to stop, where to keep it."""
+    """The options of `solve`: steps, measurements, stop rules, callbacks and checkpoints."""
     rules = [(), (), (), ub.MaxCalls(int(rng.integers(1, 400))), ub.MaxSeconds(0.05), ub.Below("direction_norm", 1e-3),
              [ub.MaxCalls(50), ub.MaxSeconds(1e-9)]]  # fmt: skip
     bad = [ub.Below("nonsense", 1.0), ub.Below("gradient_norm", 1e-3), 3, ub.MaxCalls, "soon", [None]]
@@ -194,7 +195,7 @@ def options(rng: Any, notes: dict[str, Any], metrics: Any, folder: pathlib.Path)
         "callbacks": pick(rng, notes, "callbacks", [()], ["print", 3, [None]], BAD / 3),
         "checkpoint": None,
     }
-    if rng.random() < 0.03 and drawn["steps"] == 1500:  # as long as one likes, if something ends it
+    if rng.random() < 0.03 and drawn["steps"] == 1500:  # any number of steps is allowed if a stop rule ends the run
         drawn |= {"steps": 10**12, "stop": ub.MaxSeconds(0.02)}
         notes |= {"steps": 10**12, "stop": "MaxSeconds"}
     if rng.random() < 0.15:

@@ -1,4 +1,4 @@
-"""Malformed command lines and files, made from the real commands."""
+"""Draws the cases for `fuzz_cli.py`: command lines of unibio, and files they read, with something wrong in them."""
 
 import json
 import pathlib
@@ -11,7 +11,19 @@ NAMES = ["", " ", "nonsense", "ünïcødé", "🦊", "../x", "-", "--", "a" * 50
          "[red]x[/]"]  # fmt: skip
 NUMBERS = ["", "nan", "inf", "-inf", "1e400", "-1", "0", "abc", "1,2", "١٢", "1e-400", "0x10", "99999999999999999999",
            "1_0", "½", "--", " 3", "1e300", "1e-300", "-0.0", "2.5", "True"]  # fmt: skip
-SMALL = ["", "nan", "-1", "0", "abc", "1e3", "2.5", "½", "--", "inf", "-99999999999999999999"]  # none is a long run
+SMALL = [
+    "",
+    "nan",
+    "-1",
+    "0",
+    "abc",
+    "1e3",
+    "2.5",
+    "½",
+    "--",
+    "inf",
+    "-99999999999999999999",
+]  # none of them makes a run long
 SETS = ["hidden", "hidden=", "=3", "hidden=abc", "hidden=1.5", "nope=1", "p=1", "p=", "p=nan", "p=3,x", "noise=2",
         "noise=-1", "noise=nan", "epochs=0", "epochs=-3", "train=0", "train=-5", "curve=0", "curve=1.5", "seeds=0",
         "data=", "data=nowhere", "data=../foreign", "seed=3", "test=-1", "validation=x", "tuning=0", "p=inf", "noise=",
@@ -22,7 +34,7 @@ VALUES = [None, "4", -1, 0, 1e308, 1e-308, 1e999, True, [4], {"a": 1}, 10**400, 
 
 
 class Case(NamedTuple):
-    """A command line, the paths it may write, and what was done to a file for it."""
+    """A command line, the paths it may write to, and a note on the file that was damaged for it."""
 
     argv: list[str]
     outputs: list[pathlib.Path]
@@ -30,7 +42,8 @@ class Case(NamedTuple):
 
 
 def case(rng: Any, folder: pathlib.Path) -> Case:
-    """A random one; files it needs are made in `folder`, which has out/ (of an earlier `reproduce schedules`)."""
+    """A random case. Files it needs are made in `folder`, where out/ holds the results of `unibio reproduce
+    schedules`."""
     makers = [(theory, 6), (constants, 5), (compare, 5), (names, 4), (settings, 4), (outputs, 4), (damaged, 8),
               (sentences, 5), (vectors, 4), (others, 4)]  # fmt: skip
     weights = np.asarray([weight for _, weight in makers], float)
@@ -39,12 +52,12 @@ def case(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def any_of(rng: Any, choices: Any) -> Any:
-    """One of them."""
+    """One of the choices at random."""
     return choices[int(rng.integers(len(choices)))]
 
 
 def theory(rng: Any, folder: pathlib.Path) -> Case:
-    """Numbers and figures that cannot be."""
+    """`unibio theory` with impossible numbers, or with a figure that cannot be written."""
     words = ["theory", *([any_of(rng, ["example1", "example3", "example4", *NAMES])] if rng.random() < 0.4 else [])]
     for name in rng.permutation(["--p", "--dim", "--epsilon", "--delta", "--noise"])[: int(rng.integers(1, 4))]:
         words += [str(name), any_of(rng, [*NUMBERS, "3", "0.1"])]
@@ -65,7 +78,7 @@ def theory(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def constants(rng: Any, folder: pathlib.Path) -> Case:
-    """`theory --constants FILE`: values, structure or bytes of the file are wrong."""
+    """`unibio theory --constants FILE` where values, structure or bytes of the file are wrong."""
     path = folder / "foreign" / "constants.json"
     values: Any = dict(CONSTANTS)
     for _ in range(int(rng.integers(1, 3))):
@@ -86,7 +99,7 @@ def constants(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def compare(rng: Any, folder: pathlib.Path) -> Case:
-    """Small comparisons with one or two things wrong."""
+    """A small `unibio compare` with one or two wrong options."""
     options = {"--problem": "example3", "--steps": "2", "--seeds": "1", "--upper": "0.1", "--lower": "0.1"}
     solvers = ["SOBA"] if rng.random() < 0.7 else [any_of(rng, [*NAMES, "soba", "UniBi"])]
     for name in rng.permutation([*options, "--p", "--calls"])[: int(rng.integers(1, 3))]:
@@ -103,7 +116,7 @@ def compare(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def names(rng: Any, folder: pathlib.Path) -> Case:
-    """Experiments that are none, or numbers that are none."""
+    """`unibio reproduce` with an unknown experiment or an option that is not a valid number."""
     options = {"--seeds": SMALL, "--seed": [*SMALL, "99999999999999"], "--jobs": SMALL, "--out": [""]}
     words = ["reproduce", any_of(rng, ["schedules", "schedules", *NAMES])]
     words += ["--out", "made"] if rng.random() < 0.5 else ["--out=../out"]
@@ -113,7 +126,7 @@ def names(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def settings(rng: Any, folder: pathlib.Path) -> Case:
-    """`--set` that cannot be."""
+    """`unibio reproduce --set` with impossible settings."""
     experiment = any_of(rng, ["hypercleaning"] * 4 + ["schedules"])
     chosen = [any_of(rng, SETS) for _ in range(int(rng.integers(1, 3)))]
     # Whatever else is drawn, the last one is refused, so that hours of work never begin.
@@ -123,7 +136,7 @@ def settings(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def outputs(rng: Any, folder: pathlib.Path) -> Case:
-    """Folders that are files, somebody else's, not to be made, or links to such."""
+    """Output folders that are files, belong to somebody else, cannot be made, or are links to such."""
     (folder / "cwd" / "link").symlink_to(folder / "foreign")
     (folder / "foreign" / "forged").mkdir()
     marker = any_of(rng, ["", "{}", '{"made_by": "unibio reproduce", "format": 9}', "[1]", "[" * 100_000, "\0"])
@@ -138,7 +151,7 @@ def outputs(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def mutated(rng: Any, content: bytes) -> bytes:
-    """Truncated, flipped, emptied, extended or repeated."""
+    """The content cut off, with a bit flipped, empty, with bytes added, or repeated."""
     place = int(rng.integers(max(1, len(content))))
     flipped = (
         content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
@@ -151,7 +164,8 @@ def mutated(rng: Any, content: bytes) -> bytes:
 
 
 def damaged(rng: Any, folder: pathlib.Path) -> Case:
-    """A folder of results with a damaged, lost, replaced or forged file, drawn again or gone on with."""
+    """`unibio reproduce` on a folder of results in which a file is damaged, missing, a folder, or has a forged
+    entry."""
     path = any_of(rng, sorted(path for path in (folder / "out").rglob("*") if path.is_file()))
     kind = any_of(rng, ["mutate"] * 4 + ["lose", "folder", "forge", "forge", "forge"])
     if kind == "forge" and path.suffix == ".json":
@@ -174,7 +188,7 @@ def _beginning(path: pathlib.Path) -> str:
 
 
 def _snli(folder: pathlib.Path, rows: int) -> pathlib.Path:
-    """A small data folder in the official layout, with vectors for some of its words."""
+    """A folder with a small SNLI in the official layout, and an empty folder for word vectors."""
     data = folder / "foreign" / "data"
     (data / "snli").mkdir(parents=True)
     (data / "vectors").mkdir()
@@ -185,7 +199,8 @@ def _snli(folder: pathlib.Path, rows: int) -> pathlib.Path:
 
 
 def sentences(rng: Any, folder: pathlib.Path) -> Case:
-    """Damaged SNLI files, for `reproduce` (with too few pairs, whatever the damage) and for `data`."""
+    """Damaged SNLI files, for `unibio reproduce` and for `unibio data`. There are too few pairs for any run to
+    begin."""
     data = _snli(folder, 5)
     path = any_of(rng, sorted((data / "snli").iterdir()))
     if rng.random() < 0.3:  # another layout, incomplete
@@ -214,7 +229,7 @@ def sentences(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def vectors(rng: Any, folder: pathlib.Path) -> Case:
-    """Word vectors that cannot be read."""
+    """`unibio reproduce hypercleaning` with word vectors that cannot be read."""
     data = _snli(folder, 5)
     text, npz = data / "vectors" / "glove.6B.50d.txt", data / "vectors" / "glove_6b_50d.npz"
     kind = int(rng.integers(6))
@@ -240,7 +255,7 @@ def vectors(rng: Any, folder: pathlib.Path) -> Case:
 
 
 def others(rng: Any, folder: pathlib.Path) -> Case:
-    """Commands, options and arguments that there are not."""
+    """Unknown commands, options and arguments."""
     name = any_of(rng, NAMES)
     lines: list[list[str]] = [
         [], ["--version"], ["nonsense"], ["list", "x"], ["list", "--all"], ["data"], ["data", name], ["compare"],

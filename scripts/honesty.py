@@ -1,17 +1,21 @@
-"""A hunt for lies: hypergradients and lower solutions that say `ok` and are wrong, and right ones that are refused.
+"""Searches for lies (hypergradients and lower solutions with the status `ok` that are wrong) and for false alarms.
 
-It is for whoever changes `unibio.hypergradients` or `unibio.lower`: it draws random problems by family, asks
-`ub.hypergradient` and `ub.Newton` as a user would, and compares with a truth that unibio has no part in.
+It is for whoever changes `unibio.hypergradients` or `unibio.lower`. It draws random problems from several families,
+calls `ub.hypergradient` and `ub.Newton` as a user would, and compares with a truth that is computed without unibio.
 
     python scripts/honesty.py                        # everything: both dtypes side by side, three seeds, two tables
     python scripts/honesty.py --part lower           # lower solutions only; or --part hypergradients
     python scripts/honesty.py --families 3 flat --methods CG Exact --dtype float32 --show 5
 
-A hypergradient is wrong beyond a relative error τ (1e-2 in float32, 1e-4 in float64). A lie is ok and wrong; a false
-alarm is not ok and right within τ/10. In the broken families only wrong values count, and should not be ok. What a lie
-is for a lower solution says `honesty_lower.py`. The exit code is 1 after a lie in a promised family, with more than 1 %
-false alarms there, with less than 95 % noticed in 7 to 10 or in 5b, after any lie about a lower solution, or with less
-than 99 % of the minimisers found.
+A hypergradient is *wrong* if its relative error is above τ (1e-2 in float32, 1e-4 in float64). A *lie* is a wrong value
+with the status ok. A *false alarm* is a value within τ/10 of the truth with another status. In *promised* families
+(1 to 6) unibio promises both to be absent. In *broken* families (7 to 11) an assumption is violated, for example the
+convexity; there a wrong value is *noticed* if its status is not ok. `honesty_lower.py` defines the same for lower
+solutions. The exit code is 1
+
+- after a lie, or with more than 1 % false alarms, in promised families;
+- if less than 95 % of the wrong values are noticed in families 7 to 10, or in 5b;
+- after any lie about a lower solution, or with less than 99 % of the minimisers found.
 """
 
 import argparse
@@ -35,11 +39,11 @@ from honesty_problems import FAMILIES, Case
 import unibio as ub
 
 TAU = {"float32": 1e-2, "float64": 1e-4}
-NOTICED = ("7", "8", "9", "10")  # where 95 % of wrong answers must not be ok
+NOTICED = ("7", "8", "9", "10")  # the families in which 95 % of the wrong values must be noticed
 
 
 def _neumann(terms: int) -> Callable[[Case, float], Any]:
-    # Without p the paper's D is not defined: Jacobi then.
+    # The default preconditioner, the paper's D, needs p; without p it is Jacobi.
     return lambda case, step: ub.Neumann(terms) if case.p is not None else ub.Neumann(terms, preconditioner=ub.Jacobi())
 
 
@@ -57,7 +61,7 @@ METHODS: dict[str, Callable[[Case, float], Any]] = {
 
 
 def instance(family: str, method: str, dtype: str, seed: int, number: int) -> Case:
-    """The instance with this number, the same whenever it is asked for."""
+    """The random problem with this number; the same arguments give the same problem."""
     name = f"{family} {method} {dtype}"
     rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
     with np.errstate(all="ignore"):
@@ -67,7 +71,7 @@ def instance(family: str, method: str, dtype: str, seed: int, number: int) -> Ca
 
 
 def examine(family: str, method: str, dtype: str, seed: int, number: int) -> dict[str, Any]:
-    """One instance, one method: what it said and what is true, as a record."""
+    """Computes one hypergradient. The record has its status, its error estimate and its true error."""
     case = instance(family, method, dtype, seed, number)
     largest = float(np.sqrt(np.finfo(dtype).max)) * 1e15
     step = min(max(1 / case.curvature if case.curvature else largest, 1 / largest), largest)
@@ -92,9 +96,10 @@ def examine(family: str, method: str, dtype: str, seed: int, number: int) -> dic
 def hunt(
     families: Iterable[str], methods: Iterable[str], dtype: str, seeds: Iterable[int], per_family: int
 ) -> list[dict[str, Any]]:
-    """A record for each instance: `per_family` of each family and seed in this dtype, shared among the methods.
+    """A record for each instance. There are `per_family` of each family and seed in this dtype, divided among the
+    methods.
 
-    float64 needs `jax_enable_x64`. `judge` tells what a record means.
+    float64 needs `jax_enable_x64`. `judge` interprets a record.
     """
     if dtype == "float64" and not jax.config.read("jax_enable_x64"):
         raise ValueError("float64 needs jax.config.update('jax_enable_x64', True) at the start")
@@ -108,7 +113,7 @@ def hunt(
 
 
 def judge(record: dict[str, Any]) -> dict[str, bool]:
-    """Whether it crashed, is wrong, is a lie (a broken promise unnoticed), is a false alarm."""
+    """Whether the record is a crash, wrong, a lie, or a false alarm, as defined above."""
     if record["crash"]:
         return {"crash": True, "wrong": False, "lie": False, "alarm": False}
     tau, ok = TAU[record["dtype"]], record["status"] == "ok"
@@ -121,7 +126,7 @@ def judge(record: dict[str, Any]) -> dict[str, bool]:
 
 
 def _counts(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Sums of the verdicts: the lies of float32 and float64, and of the methods that solve, apart."""
+    """How many records are wrong, lies, false alarms and crashes; also the lies by dtype, and those of CG and Exact."""
     pairs = [(record, judge(record)) for record in records]
     n: dict[str, Any] = {name: sum(v[name] for _, v in pairs) for name in ("wrong", "lie", "alarm", "crash")}
     n["32"], n["64"] = (sum(v["lie"] for r, v in pairs if r["dtype"] == dtype) for dtype in TAU)
@@ -142,7 +147,7 @@ def _print_table(head: list[str], rows: list[list[Any]], markdown: bool) -> None
 
 
 def report(records: list[dict[str, Any]], markdown: bool, show: int) -> int:
-    """Prints the tables and the worst lies; the exit code."""
+    """Prints the tables and the worst lies; returns the exit code."""
     kind_of = {key: family.kind for key, family in FAMILIES.items()}
     promised = _counts(r for r in records if kind_of[r["family"]] == "promised")
     noticing = _counts(r for r in records if r["family"] in NOTICED)
@@ -185,7 +190,7 @@ def report(records: list[dict[str, Any]], markdown: bool, show: int) -> int:
 
 
 def report_lower(records: list[dict[str, Any]], markdown: bool, show: int) -> int:
-    """The same for lower solutions."""
+    """Prints the table of lower solutions, and lies and refusals; returns the exit code."""
     _print_table(*lower.table(records), markdown)
     for dtype in TAU:
         print(lower.coverage(records, dtype))
@@ -212,7 +217,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _hunt_both(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The records of both parts, each dtype in a process of its own unless one is chosen."""
+    """The records of both parts. Without --dtype, each dtype runs in a process of its own."""
     if args.dtype is None:
         records = []
         with tempfile.TemporaryDirectory() as folder:
@@ -232,12 +237,12 @@ def _hunt_both(args: argparse.Namespace) -> list[dict[str, Any]]:
     upper = [key for key in chosen if key in FAMILIES]
     below = [key for key in chosen if key in LOWER_FAMILIES]
     records = hunt(upper, args.methods, args.dtype, args.seeds, args.per_family or 108)
-    jax.clear_caches()  # every program maps memory, and Linux allows 65,530 maps to a process
+    jax.clear_caches()  # every program needs memory maps, and Linux allows a process 65,530
     return records + lower.hunt(below, args.dtype, args.seeds, args.per_family or 20)
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command line; returns the exit code."""
     args = _arguments()
     records = _hunt_both(args)
     if args.json:

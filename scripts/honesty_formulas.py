@@ -1,5 +1,7 @@
-"""What the hunt of `honesty.py` is made of: f and g as a user would write them, and the means to find their truth
-without unibio: damped Newton and elimination, in long double or in mpmath's numbers."""
+"""What `honesty.py` is built from: f and g as a user would write them, and what computes the truth without unibio.
+
+The truth comes from damped Newton steps and Gaussian elimination, in long double or in numbers of mpmath.
+"""
 
 import types
 from collections.abc import Callable
@@ -18,7 +20,8 @@ Array = Any  # of numpy, in the dtype under test, in long double, or of mpmath's
 
 
 class Formula(eqx.Module):
-    """f or g by a formula of its numbers; these are leaves, so that another instance does not recompile."""
+    """f or g as a formula with numbers. The numbers are leaves, so that a problem with other numbers does not
+    recompile."""
 
     formula: Callable[..., jax.Array] = eqx.field(static=True)
     numbers: dict[str, Any]
@@ -35,19 +38,20 @@ def _t(n: Any, y: jax.Array) -> jax.Array:
 
 
 def powers_g(n: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Σ c|t|^p/p − tᵀB sin x, t = (y − a0)/unit."""
+    """g = Σ c|t|^p/p − tᵀB sin x, t = (y − a0)/unit."""
     t = _t(n, y)
     return n.sg * (jnp.sum(n.c * ub.abs_pow(t, n.p)) / n.p - jnp.dot(t, n.b @ jnp.sin(x / n.ux)))
 
 
 def powers_f(n: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Σ w z(1 + kz) + m sin z + qᵀx, z = spow(t, p−1)."""
+    """f = Σ w z(1 + kz) + m sin z + qᵀx, z = spow(t, p−1)."""
     z = ub.spow(_t(n, y), n.p - 1)
     return n.sf * (jnp.sum(n.w * z * (1 + n.k * z) + n.m * jnp.sin(z)) + jnp.dot(n.q, x / n.ux))
 
 
 def no_limit_f(n: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Σ w z, kinks k|t|^(p−1), other powers m·spow(t, r), and a product of powers of two coordinates."""
+    """f = Σ w z plus terms by which ∇Φ has no limit at t = 0: kinks k|t|^(p−1), powers m·spow(t, r) with another
+    exponent, and a product of powers of two coordinates."""
     t = _t(n, y)
     first, second = jnp.dot(n.e1, t), jnp.dot(n.e2, t)
     own = n.w * ub.spow(t, n.p - 1) + n.k * ub.abs_pow(t, n.p - 1) + n.m * ub.spow(t, n.r)
@@ -142,13 +146,13 @@ def solve(matrix: Array, b: Array) -> Array:
 
 
 def newton(derivatives: Callable[[Array], tuple[Any, Array, Array]], u: Array) -> tuple[Array, Array]:
-    """The minimiser to the last digits, by damped Newton steps, and the Hessian there."""
+    """The minimiser, up to rounding, by damped Newton steps, and the Hessian there."""
     last = Long(np.inf)
     for _ in range(300):
         value, gradient, hessian = derivatives(u)
         step, length = solve(hessian, gradient), Long(1)
         size = norm(step) / norm(u) if np.any(u) else last
-        if size < 1e-12 and size >= last / 2:  # nothing but rounding is left
+        if size < 1e-12 and size >= last / 2:  # the steps do not get smaller any more: they are rounding
             return u, hessian
         while size > 1e-6 and length > 1e-9 and not derivatives(u - length * step)[0] <= value:
             length /= 2
@@ -157,7 +161,7 @@ def newton(derivatives: Callable[[Array], tuple[Any, Array, Array]], u: Array) -
 
 
 def mp(v: Array) -> Array:
-    """The same numbers as mpmath's."""
+    """The same numbers as numbers of mpmath."""
     return np.vectorize(lambda e: mpmath.mpf(float(e)), otypes=[object])(v)
 
 
@@ -177,7 +181,7 @@ def sigmoid(s: Array) -> Array:
 
 
 def regression_parts(n: Any, x: Array) -> tuple[Callable[..., Any], Callable[[Array], Array], Callable[..., Array]]:
-    """For ℓ_p regression: value, gradient and Hessian of g in u, ∇_u f, and the cross derivative times v."""
+    """Functions for ℓ_p regression: value, gradient and Hessian of g by u; ∇_u f; and the cross derivative times v."""
 
     weights, p, count = sigmoid(x / n.ux), n.p, len(n.targets)
 
@@ -198,7 +202,7 @@ def regression_parts(n: Any, x: Array) -> tuple[Callable[..., Any], Callable[[Ar
 
 
 def logistic_parts(n: Any, x: Array) -> tuple[Callable[..., Any], Callable[[Array], Array], Callable[..., Array]]:
-    """The same for logistic regression."""
+    """The same functions for logistic regression."""
 
     penalty, count = np.exp(x / n.ux), len(n.features)
 
@@ -218,7 +222,7 @@ def logistic_parts(n: Any, x: Array) -> tuple[Callable[..., Any], Callable[[Arra
 
 
 def order(rng: Any, low: float = 2.0, high: float = 20.0) -> float:
-    """p: uniform, log-uniform or whole."""
+    """A random p between low and high: uniform, with a uniform logarithm, or a whole number."""
     kind = rng.integers(3)
     if kind == 0:
         return rng.uniform(low, high)
@@ -226,15 +230,15 @@ def order(rng: Any, low: float = 2.0, high: float = 20.0) -> float:
 
 
 def log_uniform(rng: Any, low: float, high: float, size: Any = None) -> Any:
-    """Numbers whose logarithm is uniform."""
+    """Random numbers between low and high whose logarithm is uniform."""
     return 10 ** rng.uniform(np.log10(low), np.log10(high), size)
 
 
 def signed(rng: Any, low: float, high: float, size: Any = None) -> Any:
-    """Uniform in size, of either sign."""
+    """Random numbers whose absolute value is uniform between low and high, with random signs."""
     return rng.choice([-1.0, 1.0], size) * rng.uniform(low, high, size)
 
 
 def orthogonal(rng: Any, d: int) -> Array:
-    """A random rotation."""
+    """A random orthogonal matrix."""
     return np.linalg.qr(rng.normal(size=(d, d)))[0]

@@ -1,13 +1,15 @@
-"""The second part of `honesty.py`: lower solutions that say `ok` and are no minimisers, and minimisers refused.
+"""The second part of `honesty.py`: searches for lower solutions with the status `ok` that are no minimisers, and for
+minimisers with another status.
 
-It asks `ub.Newton` for the minimisers of random functions from random starts (`honesty_lower_problems.py`) and compares
-with the truth, which unibio has no part in. In the first families there is no minimiser, or none where the search
-starts, or more than one: nothing may be accepted, except a local minimiser that is found elsewhere. In the others
-there is exactly one, and it must be found and accepted.
+It calls `ub.Newton` for random functions from random starts (`honesty_lower_problems.py`) and compares with the truth,
+which is computed without unibio. In the first families there is no minimiser, or none near the start, or more than
+one. There no result may be accepted, except a local minimiser that is found elsewhere. In the other families there is
+exactly one minimiser, which must be found and accepted. *Accepted* means that the status is ok.
 
-*Right* is ‖y − y*‖ ≤ max(allowed, info.error), where what is allowed is 300 units of rounding times the condition
-number of H scaled to a unit diagonal; for powers |t|^p, where H may vanish, 300 units of the terms that cancel in the
-gradient, which t follows by the power 1/(p−1). A *lie* is accepted and not right.
+A result y is *right* if ‖y − y*‖ ≤ max(allowed, info.error). The allowed distance is what rounding can cause: 300 units
+of rounding times the condition number of H, scaled to a unit diagonal. For powers |t|^p, where H may be 0, it is the
+change of t if the terms that cancel in the gradient change by 300 units; t depends on them by the power 1/(p−1). A
+*lie* is a result that is accepted and not right.
 """
 
 import collections
@@ -26,7 +28,7 @@ import unibio as ub
 
 
 def instance(family: str, dtype: str, seed: int, number: int) -> Case:
-    """The instance with this number, the same whenever it is asked for."""
+    """The random function with this number; the same arguments give the same function."""
     rng = np.random.default_rng([seed, zlib.crc32(f"{family} {dtype}".encode()), number])
     with np.errstate(all="ignore"):
         return FAMILIES[family].draw(rng, dtype)
@@ -38,7 +40,8 @@ def _ask(problem: Any, x: jax.Array, y: jax.Array) -> Any:
 
 
 def examine(family: str, dtype: str, seed: int, number: int) -> dict[str, Any]:
-    """One instance: what was said of it and what is true, as a record."""
+    """Computes one lower solution. The record has its status, its error estimate and its distance from the
+    minimiser."""
     case = instance(family, dtype, seed, number)
     problem = ub.Problem(zero_f, case.g, g_batches=case.data)
     y, info = _ask(problem, jnp.asarray(case.x), jnp.asarray(case.y0))
@@ -54,7 +57,7 @@ def examine(family: str, dtype: str, seed: int, number: int) -> dict[str, Any]:
 def hunt(families: Iterable[str], dtype: str, seeds: Iterable[int], per_family: int) -> list[dict[str, Any]]:
     """A record for each instance: `per_family` of each family and seed in this dtype; float64 needs `jax_enable_x64`.
 
-    `judge` tells what a record means.
+    `judge` interprets a record.
     """
     if dtype == "float64" and not jax.config.read("jax_enable_x64"):
         raise ValueError("float64 needs jax.config.update('jax_enable_x64', True) at the start")
@@ -66,7 +69,7 @@ def hunt(families: Iterable[str], dtype: str, seeds: Iterable[int], per_family: 
 
 
 def judge(record: dict[str, Any]) -> dict[str, bool]:
-    """Whether y was accepted, is right, is a lie (accepted, not right), was refused although there is a minimiser."""
+    """Whether the result was accepted, is right, is a lie, or was refused although there is a minimiser."""
     known = np.nanmax([record["allowed"], record["estimate"] if np.isfinite(record["estimate"]) else 0.0])
     accepted, right = record["status"] == "ok", bool(record["distance"] <= known)
     refused = not accepted and FAMILIES[record["family"]].exists
@@ -74,7 +77,7 @@ def judge(record: dict[str, Any]) -> dict[str, bool]:
 
 
 def table(records: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Head and rows: a row for each family, and totals of those without and with a minimiser."""
+    """The head of the table and its rows: one for each family, and totals of those without and with a minimiser."""
     head = ["family of lower levels", "ranges (log-uniform)", "instances", "lies", "float32", "float64",
             "right and accepted", "refused", "statuses of the others"]  # fmt: skip
 
@@ -83,11 +86,11 @@ def table(records: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
         lies = [r["dtype"] for r, v in verdicts if v["lie"]]
         good = sum(v["accepted"] and v["right"] for _, v in verdicts)
         others = collections.Counter(r["status"] for r, v in verdicts if not v["accepted"])
-        said = ", ".join(f"{status} {count}" for status, count in others.most_common())
+        statuses = ", ".join(f"{status} {count}" for status, count in others.most_common())
         share = f"{good / len(chosen):.1%}" if exists else f"{good} (elsewhere)" if good else "–"
         refused = sum(v["refused"] for _, v in verdicts)
         counts = [len(chosen), len(lies), lies.count("float32"), lies.count("float64")]
-        return [name, ranges, *counts, share, refused if exists else "–", said]
+        return [name, ranges, *counts, share, refused if exists else "–", statuses]
 
     rows = []
     for key, family in FAMILIES.items():
@@ -100,7 +103,7 @@ def table(records: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
 
 
 def coverage(records: list[dict[str, Any]], dtype: str) -> str:
-    """How `info.error` compares with the true distance, where y was accepted."""
+    """A sentence on the ratio of `info.error` to the true distance, over the results that were accepted."""
     pairs = [(r["estimate"], r["distance"]) for r in records if r["dtype"] == dtype and r["status"] == "ok"
              and FAMILIES[r["family"]].exists]  # fmt: skip
     ratios = np.asarray([e / d for e, d in pairs if np.isfinite(e) and d > 0])
@@ -112,7 +115,7 @@ def coverage(records: list[dict[str, Any]], dtype: str) -> str:
 
 
 def failed(records: list[dict[str, Any]]) -> bool:
-    """A lie, or more than 1 % of the minimisers not found."""
+    """Whether there is a lie, or more than 1 % of the minimisers were not found and accepted."""
     verdicts = [judge(r) for r in records if FAMILIES[r["family"]].exists]
     good = sum(v["accepted"] and v["right"] for v in verdicts)
     return any(judge(r)["lie"] for r in records) or good < 0.99 * len(verdicts)

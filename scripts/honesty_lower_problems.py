@@ -1,6 +1,7 @@
 """The random lower levels of `honesty_lower.py`, by family, each with the truth about its minimiser.
 
-The truth is a closed form, or Newton's method in long double, of the data as rounded to the dtype.
+The truth is a closed form or the result of Newton's method in long double, for the data after they were rounded to the
+dtype under test.
 """
 
 import dataclasses
@@ -34,11 +35,11 @@ from honesty_formulas import (
 
 import unibio as ub
 
-UNITS = 300  # of rounding
+UNITS = 300  # the distance from the minimiser that is allowed, in units of rounding
 
 
 class OnData(eqx.Module):
-    """g on the rows of a Dataset."""
+    """g as a formula of y and the rows of a batch."""
 
     formula: Callable[..., jax.Array] = eqx.field(static=True)
 
@@ -47,14 +48,14 @@ class OnData(eqx.Module):
 
 
 def zero_f(x: jax.Array, y: jax.Array, batch: Any) -> jax.Array:
-    """The upper level is not asked."""
+    """An f for problems of which only the lower level is solved."""
     return jnp.sum(x) * 0
 
 
 @dataclasses.dataclass
 class Case:
-    """A function g, a start, and the truth: `minimiser(y)` is the nearest one, or None; `allowed` a distance to it that
-    is not wrong."""
+    """A function g, a start, and the truth. `minimiser(y)` is the minimiser nearest to y, or None if there is none;
+    `allowed` is how far from it a right result may be."""
 
     g: Any
     x: Array
@@ -96,7 +97,7 @@ TAIL_G = {name: _with_tail(tail) for name, tail in TAILS.items()}
 
 
 def tails(rng: Any, dtype: str, name: str, t0: Callable[[int], Array]) -> Case:
-    """½Σ s(u − b)² in some coordinates of u = Qy and Σ c·tail(k·u) in the others, which start from t = `t0`."""
+    """g = ½Σ s(u − b)² in some coordinates of u = Qy and Σ c·tail(k·u) in the others, where k·u starts from `t0`."""
     d = int(rng.choice([1, 3, 150], p=[0.4, 0.45, 0.15]))
     which = rng.permutation(d) < rng.integers(1, min(d, 3) + 1)
     scale = log_uniform(rng, 1e-3, 1e3, d)
@@ -135,7 +136,7 @@ def powers_on_data(y: jax.Array, features: jax.Array, targets: jax.Array, p: jax
 
 
 def no_minimiser(rng: Any, dtype: str) -> Case:
-    """Falls for ever, ever more slowly."""
+    """A g that falls for ever but more and more slowly, so that it has no minimiser."""
     name = rng.choice(["exp", "softplus", "1/(1+|t|)", "1/(1+t²)", "1/(1+t⁴)", "-log", "separable", "separable"])
     if name == "separable":
         d, scale = int(rng.choice([2, 5, 150], p=[0.5, 0.4, 0.1])), log_uniform(rng, 1e-2, 1e2)
@@ -152,13 +153,13 @@ def no_minimiser(rng: Any, dtype: str) -> Case:
 
 
 def unbounded(rng: Any, dtype: str) -> Case:
-    """Falls without bound."""
+    """A g that falls without bound."""
     name = rng.choice(["linear", "cubic", "-t²"])
     return tails(rng, dtype, name, lambda m: rng.choice([-1, 1], m) * log_uniform(rng, 1e-3, 10, m))
 
 
 def not_convex(rng: Any, dtype: str) -> Case:
-    """A start at a maximiser or saddle, or near one."""
+    """A g that is not convex, with a start at a maximiser or saddle or near one."""
     if rng.integers(3) == 0:
         return indefinite(rng, dtype)
     at = rng.integers(2)
@@ -168,7 +169,7 @@ def not_convex(rng: Any, dtype: str) -> Case:
 
 
 def indefinite(rng: Any, dtype: str) -> Case:
-    """½yᵀHy − yᵀb with one or more negative eigenvalues, from its stationary point or from elsewhere."""
+    """g = ½yᵀHy − yᵀb where H has negative eigenvalues, from its stationary point or from near it."""
     d = int(rng.choice([2, 6, 150], p=[0.4, 0.4, 0.2]))
     values, q = log_uniform(rng, 1e-2, 1, d), orthogonal(rng, d)
     values[: rng.integers(1, d)] *= -log_uniform(rng, 0.1, 10)
@@ -180,7 +181,7 @@ def indefinite(rng: Any, dtype: str) -> Case:
 
 
 def flat(rng: Any, dtype: str) -> Case:
-    """A minimiser that is not unique."""
+    """A g with more than one minimiser."""
     name = rng.choice(["nothing", "samples", "columns", "powers"])
     if name == "nothing":
         return tails(rng, dtype, name, lambda m: rng.normal(size=m))
@@ -200,7 +201,7 @@ def flat(rng: Any, dtype: str) -> Case:
 
 
 def _units(rng: Any, dtype: str, far: float) -> tuple[float, float]:
-    """Units of g and y within 1e±20; in float32 such that the derivatives at the start stay within 1e±26."""
+    """Random units of g and y between 1e-20 and 1e20. In float32 the derivatives at the start stay within 1e±26."""
     while True:
         g, y = rng.uniform(-20, 20, 2)
         if dtype == "float64" or max(abs(g - y), abs(g - 2 * y), abs(g + far)) < 26:
@@ -214,7 +215,7 @@ def _condition(hessian: Array) -> float:
 
 
 def powers(rng: Any, dtype: str, degenerate: bool, units: bool = False, far: float = 0.0) -> Case:
-    """Σ c|t|^p/p − tᵀb, t = (y − a0)/unit; b is 0 in some coordinates if degenerate."""
+    """g = Σ c|t|^p/p − tᵀb, t = (y − a0)/unit. If `degenerate`, b is 0 in some coordinates, and H is singular at y*."""
     d = int(rng.choice([1, 4, 150], p=[0.4, 0.45, 0.15]))
     p, a0 = order(rng, 2, 20), rng.normal(size=d) * rng.integers(2)
     b = signed(rng, 0.05, 3, d)
@@ -227,7 +228,7 @@ def powers(rng: Any, dtype: str, degenerate: bool, units: bool = False, far: flo
     x = np.full(1, 1.3, dtype)
     z = n.b[:, 0] * np.sin(x.astype(Long)) / n.c
     t, eps = spow(z, 1 / (n.p - 1)), Long(UNITS * np.finfo(dtype).eps)
-    # Where b is 0 nothing but underflow keeps t from 0.
+    # Where b is 0, t is 0 up to underflow.
     most = np.abs(spow(z + eps * np.abs(z), 1 / (n.p - 1)) - t) + eps * (np.abs(t) + np.abs(n.a0 / n.uy))
     underflow = Long(np.finfo(dtype).tiny / min(sg, sg / uy, sg / uy**2, 1.0)) ** (1 / max(n.p - 1, 1))
     allowed = float(norm((most + (z == 0) * underflow) * n.uy))
@@ -238,7 +239,7 @@ def powers(rng: Any, dtype: str, degenerate: bool, units: bool = False, far: flo
 
 
 def _lp_derivatives(features: Array, targets: Array, p: float, c: float) -> Callable[[Array], tuple[Any, Array, Array]]:
-    """mean|Xu − t|^p/p + c·mean u²/2 over the samples, its gradient and Hessian."""
+    """The function of u that gives mean|Xu − t|^p/p + c‖u‖²/2, its gradient and its Hessian."""
 
     def derivatives(u: Array) -> tuple[Any, Array, Array]:
         r = features @ u - targets
@@ -272,7 +273,7 @@ def on_data(rng: Any, dtype: str) -> Case:
 
 
 def regression(rng: Any, dtype: str, units: bool = False, far: float = 0.0) -> Case:
-    """mean σ(x)|Xu − t|^p + c‖u‖_p^p, or logistic regression with penalties exp(x); u = y/unit."""
+    """g = mean σ(x)|Xu − t|^p + c‖u‖_p^p, or logistic regression with penalties exp(x), where u = y/unit."""
     lp, d, count = bool(rng.integers(2)), int(rng.choice([1, 6])), 24
     w, features, m = rng.normal(size=d), rng.normal(size=(count, d)), count if lp else d
     p = order(rng, 2, 8)
@@ -292,7 +293,8 @@ def regression(rng: Any, dtype: str, units: bool = False, far: float = 0.0) -> C
 
 
 def quadratic(rng: Any, dtype: str, condition: float, scales: float, far: float = 0.0) -> Case:
-    """½yᵀSCSy − yᵀb with the condition of C at most `condition`, S² within 1e±`scales`."""
+    """g = ½yᵀSCSy − yᵀb with the condition number of C at most `condition`, and S diagonal with S² within
+    1e±`scales`."""
     d = int(rng.choice([2, 10, 60, 200], p=[0.3, 0.4, 0.2, 0.1]))
     q, s = orthogonal(rng, d), 10 ** (rng.uniform(-scales, scales, d) / 2)
     condition = min(condition, 1e6) if d > 128 else condition
@@ -306,7 +308,7 @@ def quadratic(rng: Any, dtype: str, condition: float, scales: float, far: float 
     long_s = s.astype(Long)
     c = n.h / long_s / long_s[:, None]
     y = solve(c, n.b[:, 0] / long_s) / long_s
-    # Rounding moves the solution by |H⁻¹|(|H||y| + |b|) units (Skeel); the scaling S drops out of all but the result.
+    # Rounding moves the solution by |H⁻¹|(|H||y| + |b|) units (Skeel); the scaling S changes only the result.
     inverse = np.abs(np.linalg.inv(c.astype(float))) / s[:, None]
     units = inverse @ ((np.abs(c) @ np.abs(s * y)) + np.abs(n.b[:, 0] / long_s)).astype(float)
     allowed = UNITS * float(np.finfo(dtype).eps) * float(norm(units))
@@ -316,14 +318,15 @@ def quadratic(rng: Any, dtype: str, condition: float, scales: float, far: float 
 
 
 def scaled(rng: Any, dtype: str) -> Case:
-    """Curvatures within 1e±9; where they are coupled, the small ones are lost in float32, so within 1e±2 there."""
+    """A quadratic with curvatures within 1e±9, but within 1e±2 if coordinates are coupled in float32, where small ones
+    would be lost in rounding."""
     if rng.integers(2):
         return quadratic(rng, dtype, 1.0, 9.0)
     return quadratic(rng, dtype, 10.0, 2.0 if dtype == "float32" else 9.0)
 
 
 def far_start(rng: Any, dtype: str) -> Case:
-    """Started 1e1 to 1e6 times as far away as y* is large."""
+    """A function with a minimiser and a start that is 1e1 to 1e6 times as far away as y* is large."""
     far = rng.uniform(1, 6)
     kind = rng.integers(3)
     if kind == 0:
@@ -332,14 +335,14 @@ def far_start(rng: Any, dtype: str) -> Case:
 
 
 def in_units(rng: Any, dtype: str) -> Case:
-    """g and y measured in units within 1e±20."""
+    """A function with a minimiser where g and y are measured in units between 1e-20 and 1e20."""
     kind = rng.integers(3)
     return regression(rng, dtype, units=True) if kind == 0 else powers(rng, dtype, kind == 1, units=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A row of the table; `exists` says whether there is a minimiser to be accepted."""
+    """A row of the table. `exists` says whether its functions have a minimiser, which must then be accepted."""
 
     name: str
     exists: bool

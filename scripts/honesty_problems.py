@@ -1,7 +1,7 @@
 """The random bilevel problems of `honesty.py`, by family, each with the truth about its hypergradient.
 
-The truth is a closed form, or implicit differentiation in long double (in 60 digits where a matrix is ill-conditioned),
-of the data as rounded to the dtype.
+The truth is a closed form, or implicit differentiation in long double (with 60 digits where a matrix is
+ill-conditioned), for the data after they were rounded to the dtype under test.
 """
 
 import dataclasses
@@ -45,9 +45,11 @@ from honesty_formulas import (
 
 @dataclasses.dataclass
 class Case:
-    """An instance: the problem's numbers, the point, what is stated of it, and the truth (None: there is none).
+    """A random problem, a point (x, y) of it, and the truth, which is None if ∇Φ does not exist.
 
-    `terms` is the larger of ‖∇_x f‖ and ‖A v‖, `curvature` what a step of descent should be the inverse of, in z if so.
+    `p` and `shift` are what the user states, which is wrong in some families. `terms` is the larger of ‖∇_x f‖ and
+    ‖A v‖, whose difference is ∇Φ. `curvature` is the inverse of a good step size for `Unrolled`, in the coordinate z if
+    `in_z`.
     """
 
     f: Callable[..., jax.Array]
@@ -64,12 +66,13 @@ class Case:
     in_z: bool = False
 
     def decent(self) -> bool:
-        """Whether the truth is no small difference of large terms."""
+        """Whether ∇Φ is not just a small difference of large terms, which no method could compute well."""
         return self.truth is None or float(norm(self.truth)) > 1e-2 * self.terms
 
 
 def _units(rng: Any, dtype: str, d: int, m: int) -> dict[str, Any]:
-    """Units of f, g, y and x within 1e±20; in float32 such that derivatives, H⁻¹∇_y f too, stay within 1e±30."""
+    """Random units of f, g, y and x between 1e-20 and 1e20. In float32 all derivatives and H⁻¹∇_y f stay within
+    1e±30."""
     while True:
         f, g, y, x = rng.uniform(-20, 20, 4)
         sizes = [f - y, f - x, g - y, g - 2 * y, g - y - x, f + y - g]
@@ -89,7 +92,7 @@ def _powers_numbers(rng: Any, d: int, m: int, p: float, a0: Any) -> dict[str, An
 def powers(
     rng: Any, dtype: str, where: str, units: dict[str, Any] | None = None, p: float | None = None, large: bool = False
 ) -> Case:
-    """g = Σ c|t|^p/p − tᵀB sin x: `where` is regular, singular (some t exactly 0) or near (some t tiny)."""
+    """g = Σ c|t|^p/p − tᵀB sin x. `where` is "regular", "singular" (some t are 0) or "near" (some t are tiny)."""
     d, m = (12, 10) if large else (4, 5)
     p = order(rng, 2, 8 if where == "regular" else 20) if p is None else p
     a0 = rng.normal(size=d) * rng.integers(2)
@@ -117,7 +120,7 @@ def powers(
     z = n.b @ np.sin(phase) / n.c
     t = spow(z, 1 / (n.p - 1))
     if where == "near":
-        lost = x[chosen] == 0  # y is as good as y* then, and x is what counts
+        lost = x[chosen] == 0  # x has underflowed to 0; y stays tiny, and the truth is that at x = 0
         t[chosen[lost]] = tiny_t[lost]
     if where == "regular" and (np.min(np.abs(z)) < 1e-2 or np.max(np.abs(z)) > 4):
         return powers(rng, dtype, where, units, p, large)
@@ -158,7 +161,8 @@ def _data(rng: Any, dtype: str, kind: str, units: Any = None, d: int = 6, sample
 
 
 def _quadratic(rng: Any, dtype: str, low: float, high: float) -> Case:
-    """½yᵀHy − yᵀBx with the condition of H log-uniform between low and high; H a rotated diagonal, or Hilbert's."""
+    """g = ½yᵀHy − yᵀBx with a condition number of H between low and high; H is a rotated diagonal or Hilbert's
+    matrix."""
     d, m, condition = 10, 6, log_uniform(rng, low, high)
     if rng.random() < 0.3:
         h = 1 / (np.arange(d) + np.arange(d)[:, None] + 1.0)
@@ -184,7 +188,7 @@ def _quadratic(rng: Any, dtype: str, low: float, high: float) -> Case:
 
 
 def regular(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 1."""
+    """Family 1: problems without difficulties."""
     kind = rng.integers(4)
     if kind < 2:
         return powers(rng, dtype, "regular", large=bool(kind))
@@ -192,7 +196,7 @@ def regular(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def scaled(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 4."""
+    """Family 4: each coordinate of y and x in a unit of its own."""
 
     def units(d: int, m: int) -> dict[str, Any]:
         return {"uy": log_uniform(rng, 1e-3, 1e3, d), "ux": log_uniform(rng, 1e-3, 1e3, m)}
@@ -204,7 +208,7 @@ def scaled(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def units(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 6."""
+    """Family 6: f, g, y and x in random units."""
     kind = rng.integers(3)
     if kind == 2:
         return _data(rng, dtype, "regression", lambda d, m: _units(rng, dtype, d, m))
@@ -212,7 +216,7 @@ def units(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def y_off(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 7."""
+    """Family 7: y is not the lower solution."""
     case = regular(rng, dtype, with_p) if rng.random() < 0.7 else powers(rng, dtype, rng.choice(["singular", "near"]))
     size, u, y = log_uniform(rng, 1e-8, 1), rng.normal(size=case.y.shape), case.y.astype(float)
     relative = bool(rng.integers(2))
@@ -222,7 +226,7 @@ def y_off(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def misstated(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 8."""
+    """Family 8: the user states a wrong p, or forgets the shift."""
     kind, where = rng.choice(["quartic as 2", "p", "shift"]), rng.choice(["singular", "singular", "near", "regular"])
     case = powers(rng, dtype, where, p=4.0 if kind == "quartic as 2" else order(rng, 2, 12))
     if kind == "shift":
@@ -236,7 +240,7 @@ def misstated(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def saddle(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 9."""
+    """Family 9: g is not convex."""
     d, m = 6, 5
     smallest = 1e-3 if dtype == "float32" else 1e-4
     values, q = log_uniform(rng, 1e-2, 1, d), orthogonal(rng, d)
@@ -256,7 +260,7 @@ def saddle(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def flat(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 10."""
+    """Family 10: g has no curvature in some direction."""
     kind = rng.choice(["least squares", "linear coordinate", "no power"])
     if kind == "least squares":
         d, m, count = 8, 5, 12
@@ -290,7 +294,7 @@ def flat(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def no_limit(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 11."""
+    """Family 11: ∇Φ has no limit at the point."""
     kind = rng.choice(["kink", "blow-up", "direction"])
     case = powers(rng, dtype, "singular", p=order(rng, 3, 8))
     n, p, d = case.numbers, case.p or 0.0, 4
@@ -312,7 +316,7 @@ def no_limit(rng: Any, dtype: str, with_p: bool) -> Case:
 
 
 def rotated(rng: Any, dtype: str, with_p: bool) -> Case:
-    """Family 12."""
+    """Family 12: H is singular in directions that are no coordinates."""
     d, p = int(rng.choice([2, 4])), float(rng.choice([3, 4, 6]))
     angles = rng.uniform(-1.3, 1.3, d)
     angles[rng.permutation(d)[: rng.choice([1, d])]] = 0.0
@@ -326,7 +330,8 @@ def rotated(rng: Any, dtype: str, with_p: bool) -> Case:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A row of the table. `kind` is promised, beyond (only lies count), broken, or rotated (both count)."""
+    """A row of the table. `kind` is "promised", "broken", "beyond" (more than is promised: only lies are counted), or
+    "rotated" (lies and false alarms are counted, nothing is required)."""
 
     name: str
     kind: str

@@ -28,25 +28,25 @@ FRONT = "__init__"  # the files that lie in no room: `__init__.py` with the publ
 class Room:
     """What the files of a room import of other rooms."""
 
-    loads: set[str] = field(default_factory=set)  # as soon as the room is imported
+    loads: set[str] = field(default_factory=set)  # when the room is imported
     later: set[str] = field(default_factory=set)  # in a function, or under TYPE_CHECKING, and nowhere else at once
 
     @property
     def imports(self) -> set[str]:
-        """Both."""
+        """All rooms that it imports, now or later."""
         return self.loads | self.later
 
 
 def statements(body: list[ast.stmt]) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Every import statement, and whether it runs when the module is imported."""
-    at_once = {id(node) for node in _run_on_import(body)}
+    at_once = {id(node) for node in _executed_on_import(body)}
     for node in (node for statement in body for node in ast.walk(statement)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, id(node) in at_once
 
 
-def _run_on_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """All nodes except those in functions and under `if TYPE_CHECKING`."""
+def _executed_on_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """All nodes that are executed when the module is imported: not those in functions or under `if TYPE_CHECKING`."""
     waiting: list[ast.AST] = [*body]
     while waiting:
         node = waiting.pop()
@@ -74,7 +74,7 @@ def imports(path: Path, package: Path = PACKAGE) -> Iterator[tuple[str, bool]]:
 
 
 def graph(package: Path = PACKAGE) -> dict[str, Room]:
-    """The rooms, and the package's front with its public names."""
+    """What every room imports, and what `unibio/__init__.py` does, under the name FRONT."""
     rooms = {path.name: Room() for path in sorted(package.iterdir()) if any(path.glob("**/*.py"))} | {FRONT: Room()}
     for path in package.glob("**/*.py"):
         folder = path.relative_to(package).parts[0]
@@ -102,9 +102,10 @@ def in_order(rooms: Mapping[str, Room]) -> list[str]:
 
 
 def arrows(rooms: Mapping[str, Room]) -> list[tuple[str, str]]:
-    """(importing, imported), without the arrows that follow from others: c → b and b → a make c → a.
+    """The arrows (importing, imported) to draw: c → a is left out if there are c → b and b → a.
 
-    What is loaded must follow from what is loaded. The front imports everything, so nothing follows by way of it.
+    A solid arrow is left out only if solid arrows lead to the same room. Arrows to the front and from it do not count
+    for this, because the front imports everything.
     """
     order = in_order(rooms)
     loaded: dict[str, set[str]] = {FRONT: set()}  # all that a room imports, also by way of others

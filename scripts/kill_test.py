@@ -1,10 +1,10 @@
-"""Kills a hyper-cleaning run with SIGKILL at random moments, goes on, and compares its end with an undisturbed run.
+"""Kills a run with SIGKILL at random moments, resumes it, and compares its result with that of an undisturbed run.
 
     python scripts/kill_test.py [KILLS] [STEPS]     (50 kills of runs of 4000 steps by default)
 
-Each kill strikes between 0 and 3 seconds (for fewer steps, less) after the run has begun to step, so also during the
-write of a checkpoint: one is written every four steps. The history (its seconds apart) and the final iterate must be
-the same, bit by bit. Compiled programs are kept for the next start: what is tested comes after them.
+A run is killed up to 3 seconds after its first steps (earlier for fewer steps). It writes a checkpoint every four
+steps, so that kills also happen while one is written. The final iterate and the history without the seconds must be the
+same bit by bit. Compiled programs are cached between the starts, because only what comes after compilation is tested.
 """
 
 import os
@@ -23,7 +23,8 @@ STEPS = 4000
 
 
 def run(folder: Path, out: Path, steps: int) -> None:
-    """One run to its end, or until it is killed."""
+    """Runs UniBiO on a hyper-cleaning problem to the end, or until the process is killed, and writes the result to
+    `out`."""
     import jax
     import jax.numpy as jnp
 
@@ -43,12 +44,12 @@ def run(folder: Path, out: Path, steps: int) -> None:
     )
     solver = ub.UniBiO(0.5, lower=ub.SGD(3, 0.2), hypergradient=ub.Neumann(terms=3, scale=5.0))
 
-    def begun(row):
+    def print_step(row):
         print(row["step"], flush=True)
 
-    keep = ub.Checkpoints(folder, every=4, keep=3)
+    checkpoints = ub.Checkpoints(folder, every=4, keep=3)
     result = ub.solve(
-        problem, solver, x, y, steps=steps, key=jax.random.key(0), checkpoint=keep, callbacks=begun, chunk=4
+        problem, solver, x, y, steps=steps, key=jax.random.key(0), checkpoint=checkpoints, callbacks=print_step, chunk=4
     )
     columns: dict[str, Any] = {name: values for name, values in result.history.items() if name != "seconds"}
     temporary = out.with_suffix(".tmp.npz")
@@ -57,7 +58,7 @@ def run(folder: Path, out: Path, steps: int) -> None:
 
 
 def start(folder: Path, out: Path, steps: int) -> "subprocess.Popen[bytes]":
-    """A run in a process of its own."""
+    """Starts `run` in a process of its own."""
     command = [sys.executable, __file__, "run", str(folder), str(out), str(steps)]
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "cache"),
@@ -68,14 +69,15 @@ def start(folder: Path, out: Path, steps: int) -> "subprocess.Popen[bytes]":
 
 
 def finish(process: "subprocess.Popen[bytes]") -> None:
-    """Waits; a traceback is a failure of the test."""
+    """Waits for the end of a run that is not killed; it must end without an error."""
     _, errors = process.communicate()
     if process.returncode or b"Traceback" in errors:
         raise SystemExit(f"the run failed:\n{errors.decode()}")
 
 
 def main(kills: int, steps: int) -> None:
-    """Prints what happened; exit code 1 if a bit differs."""
+    """Kills and resumes runs until there were enough kills, and prints a line for each run; exit code 1 if a bit
+    differs."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)

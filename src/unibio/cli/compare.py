@@ -17,7 +17,7 @@ from unibio.core.checks import nearest
 from unibio.distributed import initialise, is_leader
 from unibio.distributed import mesh as all_devices
 from unibio.files import cache
-from unibio.files.folders import claim
+from unibio.files.folders import mark_ours
 from unibio.files.tables import Rows
 from unibio.problems import PROBLEMS, Setting
 from unibio.solvers import SOLVERS
@@ -82,7 +82,7 @@ def _opened(out: Path, resume: bool) -> Path:
     plot.style()  # without matplotlib, say so before computing
     pieces = out / ".pieces"
     if is_leader():
-        claim(out, MADE_BY)
+        mark_ours(out, MADE_BY)
         if not resume:
             shutil.rmtree(pieces, ignore_errors=True)
     return pieces

@@ -80,16 +80,16 @@ class _Progress:
     def tell(self, event: "Event") -> None:
         """Shows an event."""
         name = event.name
-        if event.kind in ("kept", "drawn", "finished"):
+        if event.kind in ("unchanged", "drawn", "finished"):
             self.verdicts[name] = event.text
-        if event.kind in ("kept", "finished", "failed"):
+        if event.kind in ("unchanged", "finished", "failed"):
             self.running.pop(name, None)
             cost = self.costs.pop(name, 0)
             self.done += cost if event.kind == "finished" else 0.0  # the others say nothing about the speed
-        elif event.kind in ("started", "says"):
+        elif event.kind in ("started", "progress"):
             self.running[name] = event.text or "started"
         texts = {
-            "kept": "done before",
+            "unchanged": "done before",
             "redone": f"{event.text}: done again",
             "failed": f"failed: {event.text}",
             "finished": f"finished ({len(self.verdicts)} of {self.total})",

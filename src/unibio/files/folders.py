@@ -1,23 +1,26 @@
-"""Folders that a command may write to: its own, or empty ones."""
+"""Protects the user's files: a command writes only into a folder that is new, empty, or marked as its own."""
 
 from pathlib import Path
 
 from unibio.files.tables import read_json, write_json
 
-_FORMAT = 1  # of the files in it; a folder of another format is not touched
+_FORMAT = 1  # of the files in such a folder; one with another format is refused
 _MARKER = "unibio.json"
 
 
 def is_ours(folder: Path, made_by: str) -> bool:
-    """Whether `claim` has marked the folder as ours."""
+    """Whether the folder has the mark that `mark_ours` writes for this command."""
     try:
         return read_json(folder / _MARKER) == {"made_by": made_by, "format": _FORMAT}
     except ValueError:
         return False
 
 
-def claim(folder: Path, made_by: str) -> None:
-    """Makes the folder and marks it; one that holds anything else is refused before a byte is written."""
+def mark_ours(folder: Path, made_by: str) -> None:
+    """Makes the folder, if it is not there, and marks it by a file unibio.json as made by the command `made_by`.
+
+    Raises before anything is written if the folder holds files and no such mark.
+    """
     try:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file; choose a folder.")

@@ -1,4 +1,4 @@
-"""Named bilevel problems, from the paper and for tests."""
+"""Bilevel problems to try things on: the paper's examples, hyper-cleaning of any model, and a quadratic."""
 
 from unibio.problems.examples import coupled_example3, example1, example3, example4, quadratic
 from unibio.problems.hyper_cleaning import (

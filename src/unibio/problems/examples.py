@@ -1,5 +1,5 @@
-"""Examples 1, 3 and 4 of the paper, Example 3 in d dimensions with coupling, and a strongly convex quadratic, the p = 2
-end of the scale. All have closed forms."""
+"""Problems whose Φ and ∇Φ are known in closed form: Examples 1, 3 and 4 of the paper, Example 3 in d dimensions with
+coupled coordinates, and a quadratic, which is strongly convex (p = 2)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from unibio.core.tree import Number
 
 
 class _SineUpper(eqx.Module):
-    """Σ_i sin(clip(spow(y_i, p−1), −π/2, π/2)): Example 3's f, also for p that is no even integer."""
+    """Σ_i sin(clip(spow(y_i, p−1), −π/2, π/2)): Example 3's f, for every p, not only even ones."""
 
     p: Any = eqx.field(converter=as_real)
 
@@ -90,7 +90,7 @@ def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | N
 def coupled_example3(
     p: Number, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
 ) -> Problem:
-    """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x: every assumption holds and y does not drop out.
+    """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x. Every assumption of the paper holds, and ∇Φ depends on y.
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """

@@ -1,4 +1,4 @@
-"""Data hyper-cleaning for any model: a weight per training sample, learnt so that the model does well on clean ones."""
+"""Data hyper-cleaning for any model: the upper level learns from clean samples which training samples to trust."""
 
 import abc
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from unibio.core.tree import Number, PyTree
 
 
 class Setting(NamedTuple):
-    """A problem and where to start."""
+    """A problem and the x and y to start from."""
 
     problem: Problem
     x: PyTree
     y: PyTree
 
 
-Loss = Callable[[jax.Array, Any], jax.Array]  # (outputs, labels) ↦ a loss per sample
+Loss = Callable[[jax.Array, Any], jax.Array]  # (outputs, labels) ↦ a loss for each sample
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -42,7 +42,11 @@ class LpLoss(eqx.Module):
 
 
 class Cleaning(Protocol):
-    """How the upper variable x cleans: what the lower level minimises on a batch, and what the upper level sees."""
+    """What the upper variable x is, and how it changes the losses.
+
+    `init` gives the x to start from, `lower` the losses of a batch that the lower level minimises the mean of, and
+    `upper` the outputs whose loss on clean samples the upper level minimises.
+    """
 
     def init(self, samples: int, dtype: jnp.dtype) -> PyTree: ...
     def lower(self, x: PyTree, batch: Batch, outputs: jax.Array, loss: Loss) -> jax.Array: ...
@@ -50,7 +54,8 @@ class Cleaning(Protocol):
 
 
 class Weights(eqx.Module):
-    """weight_i·loss_i below, the model's own outputs above. Subclasses say what the weights are."""
+    """The lower level minimises weight_i·loss_i, the upper one the loss of the model's own outputs. Subclasses define
+    the weights."""
 
     @abc.abstractmethod
     def weights(self, x: PyTree, batch: Batch, losses: jax.Array) -> jax.Array: ...
@@ -64,7 +69,7 @@ class Weights(eqx.Module):
 
 
 class PerSample(Weights):
-    """σ(λ_i), a logit for each sample, as in the paper; λ starts at `start` (0: weights of one half)."""
+    """The weight σ(λ_i), with a logit λ_i for each sample, as in the paper. λ starts at `start`; 0 is the weight ½."""
 
     start: float = eqx.field(default=0.0, static=True)
 
@@ -76,7 +81,7 @@ class PerSample(Weights):
 
 
 class Shared(Weights):
-    """σ(λ_k) for the samples of group k: fewer unknowns than samples, so that few clean samples suffice.
+    """The weight σ(λ_k) for all samples of group k. With fewer unknowns than samples, few clean samples suffice.
 
     Arguments:
         groups: the group of each training sample, whole numbers from 0.
@@ -96,9 +101,9 @@ class Shared(Weights):
 
 
 class LossNetwork(Weights):
-    """σ(a small network of the sample's own loss): one hidden layer with `hidden` units, x its parameters.
+    """The weight σ(h(loss_i)), where h is a network with one hidden layer of `hidden` units; x holds its parameters.
 
-    The loss enters without a derivative: a weight is a weight, not a way to lower the loss.
+    The loss enters h without a derivative, so that the lower level cannot lower the weights by raising the losses.
     """
 
     hidden: int = eqx.field(static=True, default=16)
@@ -118,14 +123,15 @@ class LossNetwork(Weights):
 
 
 class NoiseRate(eqx.Module):
-    """The share r of wrong labels as the unknown: the lower level fits the labels as they are seen, not as they are.
+    """Learns the share r of wrong labels, for a model whose outputs are logits of K classes, with `cross_entropy`.
 
         g: loss of log((1−r) p + r (1−p)/(K−1)),  p = softmax(outputs),  r = (1−1/K)·σ(x["rate"])
         f: loss of e^s·outputs,  s = x["temperature"]
 
-    A model that fits noisy labels through (1−r) p + … need not be wrong itself. Two unknowns cannot overfit the clean
-    samples; without s, a small r would be preferred merely because it makes the model less sure of itself. At
-    r = 1 − 1/K labels say nothing. For outputs that are logits of K classes, with `cross_entropy`.
+    If p are the chances of the true classes, (1−r) p + r (1−p)/(K−1) are those of the labels that one sees. The lower
+    level fits these to the noisy labels, so that p itself can be right. The unknowns are only r and s, which cannot
+    overfit the clean samples. Without the temperature s, a small r would be preferred merely because it makes the
+    model less sure of itself. r is below 1 − 1/K, where labels carry no information.
 
     Arguments:
         start: r/(1−1/K) at the beginning.
@@ -146,7 +152,7 @@ class NoiseRate(eqx.Module):
         return loss(as_seen(self.rate(x, outputs.shape[-1]), outputs), batch.value[1])
 
     def rate(self, x: dict[str, jax.Array], classes: int) -> jax.Array:
-        """r."""
+        """The share r of wrong labels."""
         return (1 - 1 / classes) * jax.nn.sigmoid(x["rate"])
 
     def upper(self, x: dict[str, jax.Array], outputs: jax.Array) -> jax.Array:
@@ -154,13 +160,14 @@ class NoiseRate(eqx.Module):
 
 
 def as_seen(rate: Number, logits: jax.Array) -> jax.Array:
-    """log((1−r) p + r (1−p)/(K−1)): log-probabilities of labels that are wrong at the rate r, other classes alike."""
+    """log((1−r) p + r (1−p)/(K−1)), p = softmax(logits): the log-probabilities of labels of which a share r is
+    wrong."""
     p = jax.nn.softmax(logits)
     return jnp.log((1 - rate) * p + rate * (1 - p) / (logits.shape[-1] - 1))
 
 
 class _Upper(eqx.Module):
-    """Mean loss on clean samples, and ρ·mean x² if asked for."""
+    """The mean loss on clean samples, plus ρ·mean x² if ρ is given."""
 
     apply: Any
     loss: Any
@@ -174,7 +181,7 @@ class _Upper(eqx.Module):
 
 
 class _Lower(eqx.Module):
-    """mean weight_i·loss_i + c‖w‖_p^p."""
+    """The mean of the losses that `weights.lower` gives, plus c‖w‖_p^p."""
 
     apply: Any
     loss: Any
@@ -184,7 +191,7 @@ class _Lower(eqx.Module):
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # of x
 
     def __call__(self, x: PyTree, y: PyTree, batch: Batch) -> jax.Array:
-        if _shapes(x) != self.shapes:  # an index beyond the end would be clamped without a word
+        if _shapes(x) != self.shapes:  # JAX would clamp an index beyond the end without an error
             raise ValueError(f"x must have the shapes {self.shapes}, as hyper_cleaning made it")
         outputs = self.apply(y, batch.value[0])
         regulariser = sum(jnp.sum(abs_pow(leaf, self.p)) for leaf in jax.tree.leaves(y))
@@ -208,16 +215,19 @@ def hyper_cleaning(
     weights: Cleaning = PerSample(),
     rho: float | None = None,
 ) -> Setting:
-    """The problem, and its start: x the weights' logits, y = params.
+    """The problem of data hyper-cleaning and its start. x = λ are the logits of the weights, y = w the parameters.
 
-        f(λ, w) = mean loss of w on clean validation samples (+ ρ·mean λ²)
-        g(λ, w) = mean σ(λ_i)·loss_i(w) + c‖w‖_p^p
+        f(λ, w) = mean loss of w on clean validation samples (+ ρ·mean λ² if `rho` is given)
+        g(λ, w) = mean σ(λ_i)·loss_i(w) + c‖w‖_p^p on training samples
+
+    That is the problem with `weights=PerSample()`; the other choices replace λ and σ(λ_i).
 
     Arguments:
         apply: `apply(params, inputs) -> outputs`, a pure function or an equinox Module with the model's frozen arrays.
-        train, validation: (inputs, labels); inputs is an array or a pytree of arrays with a row per sample.
-        loss: (outputs, labels) ↦ a loss per sample: `cross_entropy`, `LpLoss(p)`, or your own.
-        weights: `PerSample()`, `Shared(groups)`, `LossNetwork()`, `NoiseRate()`, or your own.
+        train, validation: (inputs, labels); inputs is an array or a pytree of arrays with a row for each sample.
+        loss: (outputs, labels) ↦ a loss for each sample: `cross_entropy`, `LpLoss(p)`, or your own.
+        weights: `PerSample()`, `Shared(groups)`, `LossNetwork()`, `NoiseRate()`, or your own object of the protocol
+            `Cleaning`.
 
     Example:
         >>> linear = lambda w, inputs: inputs @ w

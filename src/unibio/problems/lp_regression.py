@@ -16,7 +16,7 @@ from unibio.core.tree import Number
 
 
 class _ValidationLoss(eqx.Module):
-    """mean |X_val w − t_val|^p / p."""
+    """f(λ, w) = mean |X w − t|^p / p over the validation samples."""
 
     p: Any = eqx.field(converter=as_real)
 
@@ -26,14 +26,14 @@ class _ValidationLoss(eqx.Module):
 
 
 class _WeightedLoss(eqx.Module):
-    """mean σ(λ_i)|X w − t|_i^p + c‖w‖_p^p, with λ = x indexed by sample."""
+    """g(λ, w) = mean σ(λ_i)|X w − t|_i^p + c‖w‖_p^p over the training samples; λ = x has an entry for each."""
 
     p: Any = eqx.field(converter=as_real)
     c: Any = eqx.field(converter=as_real)
     samples: int = eqx.field(static=True)
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: Batch) -> jax.Array:
-        if jnp.shape(x) != (self.samples,):  # an index beyond the end would be clamped without a word
+        if jnp.shape(x) != (self.samples,):  # JAX would clamp an index beyond the end without an error
             raise ValueError(f"x must have an entry for each of the {self.samples} training samples")
         features, targets = batch.value
         losses = jax.nn.sigmoid(x[batch.index]) * abs_pow(features @ y - targets, self.p)
@@ -43,13 +43,13 @@ class _WeightedLoss(eqx.Module):
 def lp_regression(
     train: tuple[Any, Any], validation: tuple[Any, Any], p: Number, c: Number = 1e-2, batch_size: int | None = None
 ) -> Problem:
-    """x = λ, one weight logit per training sample; y = w, the coefficients.
+    """The problem in which x = λ are the logits of a weight for each training sample, and y = w are the coefficients.
 
     Arguments:
         train, validation: (features (n, d), targets (n,)); the validation targets are the clean ones.
         p: order of the loss and of the regulariser.
         c: weight of ‖w‖_p^p.
-        batch_size: samples per random batch at both levels; by default every sample, once.
+        batch_size: samples in a random batch, at both levels; by default a batch is every sample once.
     """
     checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
     for name, pair in (("train", train), ("validation", validation)):
@@ -60,7 +60,7 @@ def lp_regression(
 
 
 class CorruptedRegression(NamedTuple):
-    """Data of a linear model, a share of whose training targets are shifted; `corrupted` says which."""
+    """Samples of a linear model. Some training targets are shifted; `corrupted` is True for those."""
 
     train: tuple[np.ndarray, np.ndarray]
     validation: tuple[np.ndarray, np.ndarray]
@@ -70,7 +70,7 @@ class CorruptedRegression(NamedTuple):
 def corrupted_regression(
     n: int = 500, d: int = 20, *, share: float = 0.3, shift: float = 3.0, seed: int = 0
 ) -> CorruptedRegression:
-    """n training samples, a random `share` of them with targets `shift` too large, and n // 2 clean ones."""
+    """n training samples, a random `share` of them with targets too large by `shift`, and n // 2 clean samples."""
     rng = np.random.default_rng(seed)
     truth, features = rng.normal(size=d), rng.normal(size=(n + n // 2, d))
     targets = features @ truth + 0.3 * rng.normal(size=n + n // 2)

@@ -1,4 +1,4 @@
-"""PROBLEMS: every problem of the package by name, ready to run from a start."""
+"""The table PROBLEMS: functions that make a problem and a start, by the name that `unibio compare --problem` takes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from unibio.problems.lp_regression import corrupted_regression, lp_regression
 
 
 def _example1() -> Setting:
-    """Example 1: p = 4 in one dimension, Φ = sin x; y drops out of the hypergradient."""
+    """Example 1: p = 4 in one dimension, Φ = sin x; the hypergradient does not depend on y."""
     return Setting(example1(), 1.0, 1.0)
 
 
 def _example3(p: float = 4.0, variance: float = 0.0) -> Setting:
-    """Example 3: Φ = sin(sin x), the paper's synthetic study; with a variance, noise on ∇_y g and df/dz."""
+    """Example 3, of the paper's synthetic study: Φ = sin(sin x); with `variance`, noise on ∇_y g and df/dz."""
     noise = Noise(grad_y_g=variance, grad_z_f=variance) if variance else None
     return Setting(example3(p, noise, noise), 1.0, 1.0)
 
@@ -28,20 +28,20 @@ def _example4(p: float = 4.0, dim: int = 3) -> Setting:
 
 
 def _coupled_example3(p: float = 4.0) -> Setting:
-    """Example 3 in three dimensions with coupling: every assumption holds and y does not drop out."""
+    """Example 3 in three dimensions with coupling: every assumption of the paper holds, and ∇Φ depends on y."""
     coupling = jnp.asarray([[0.6, 0.3, 0.0], [-0.2, 0.5, 0.3], [0.1, -0.4, 0.7]])
     return Setting(coupled_example3(p, coupling), jnp.asarray([1.0, 0.5, 0.8]), jnp.ones(3))
 
 
 def _lp_regression(p: float = 4.0, n: int = 500, d: int = 20, batch_size: int = 50, c: float = 1e-2) -> Setting:
-    """Example 2: hyper-cleaning of an ℓ_p regression, 30 % of whose targets are corrupted; a finite sum."""
+    """Example 2: hyper-cleaning of an ℓ_p regression on a finite data set, 30 % of whose targets are corrupted."""
     data = corrupted_regression(n, d)
     problem = lp_regression(data.train, data.validation, p, c, batch_size)
     return Setting(problem, jnp.zeros(n), jnp.zeros(d))
 
 
 def _quadratic() -> Setting:
-    """A strongly convex quadratic with everything in closed form, p = 2."""
+    """A strongly convex quadratic, p = 2, with Φ and ∇Φ in closed form."""
     hessian = [[2.0, 0.3, 0.0], [0.3, 1.5, 0.2], [0.0, 0.2, 1.0]]
     coupling = [[1.0, 0.5], [-0.3, 0.8], [0.2, -0.4]]
     return Setting(quadratic(hessian, coupling, [1.0, -1.0, 0.5]), jnp.ones(2), jnp.zeros(3))

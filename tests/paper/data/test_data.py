@@ -98,8 +98,8 @@ def test_vectors_text_npz_and_unknown_words(tmp_path):
 BAD_VECTORS = {
     "width": ("v.txt", b"a 1 2\nb 1\n", "line 2: 1 numbers instead of 2"),
     "words": ("v.txt", b"a 1 x\n", "line 1: not all entries are numbers"),
-    "npz": ("v.npz", b"nothing of the kind", "is no npz with arrays"),
-    "cut npz": ("v.npz", b"PK\x03\x04" + bytes(40), "is no npz with arrays"),
+    "npz": ("v.npz", b"nothing of the kind", "is not an npz file with arrays"),
+    "cut npz": ("v.npz", b"PK\x03\x04" + bytes(40), "is not an npz file with arrays"),
     "missing": ("w.npz", None, "there is no file"),
 }
 

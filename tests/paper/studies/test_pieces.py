@@ -1,4 +1,4 @@
-"""Pieces of an experiment: kept, found again, redone when damaged or made otherwise."""
+"""Pieces of an experiment: saved, found again, and computed again when damaged or made with other arguments."""
 
 import subprocess
 import time
@@ -30,53 +30,53 @@ def pieces(power=2):
     return [Piece(f"up to {count}", squares, {"count": count, "power": power}) for count in (2, 3)]
 
 
-def kept(folder, **others):
+def saved_in(folder, **others):
     return Options(folder="" if folder is None else str(folder), **others)
 
 
-def test_kept_and_found_again(tmp_path):
-    said: list[str] = []
-    first = gather(pieces(), kept(tmp_path), said.append)
+def test_saved_and_found_again(tmp_path):
+    messages: list[str] = []
+    first = gather(pieces(), saved_in(tmp_path), messages.append)
     assert first["up to 2"] == [{"n": 1, "value": 1.0}, {"n": 2, "value": 4.0}]
-    assert said == ["up to 2 (1 of 2)", "up to 3 (2 of 2)"]
-    assert gather(pieces(), kept(tmp_path), said.append) == first
+    assert messages == ["up to 2 (1 of 2)", "up to 3 (2 of 2)"]
+    assert gather(pieces(), saved_in(tmp_path), messages.append) == first
     assert CALLS == [2, 3]
-    gather(pieces(power=3), kept(tmp_path), said.append)
+    gather(pieces(power=3), saved_in(tmp_path), messages.append)
     assert CALLS == [2, 3, 2, 3]
     for _ in range(2):
-        gather(pieces(power=3), kept(tmp_path), said.append, data="other files")
+        gather(pieces(power=3), saved_in(tmp_path), messages.append, data="other files")
     assert CALLS == [2, 3, 2, 3, 2, 3]
 
 
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-3], lambda b: b.replace(b"1", b"7", 1)])
 def test_a_damaged_piece_is_redone(tmp_path, damage):
-    first = gather(pieces(), kept(tmp_path), lambda text: None)
+    first = gather(pieces(), saved_in(tmp_path), lambda text: None)
     CALLS.clear()
     for file in tmp_path.iterdir():
         file.write_bytes(damage(file.read_bytes()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert gather(pieces(), kept(tmp_path), lambda text: None) == first
+        assert gather(pieces(), saved_in(tmp_path), lambda text: None) == first
     assert CALLS == [2, 3]
 
 
 def test_an_error_keeps_what_is_finished(tmp_path):
     with pytest.raises(ValueError, match="no such data"):
-        gather([*pieces(), Piece("broken", broken, {})], kept(tmp_path), lambda text: None)
+        gather([*pieces(), Piece("broken", broken, {})], saved_in(tmp_path), lambda text: None)
     CALLS.clear()
-    gather(pieces(), kept(tmp_path), lambda text: None)
+    gather(pieces(), saved_in(tmp_path), lambda text: None)
     assert CALLS == []
 
 
 def test_every_order_gives_the_same(tmp_path):
     """Of three processes each has its own, and finds what another has made."""
-    made = [gather(pieces(), kept(None, turn=turn), lambda text: None) for turn in range(3)]
+    made = [gather(pieces(), saved_in(None, turn=turn), lambda text: None) for turn in range(3)]
     assert made[0] == made[1] == made[2]
     assert list(made[1]) == ["up to 2", "up to 3"]
     assert CALLS[:4] == [2, 3, 3, 2]
     CALLS.clear()
     for turn in range(3):
-        gather(pieces(), kept(tmp_path, turn=turn), lambda text: None)
+        gather(pieces(), saved_in(tmp_path, turn=turn), lambda text: None)
     assert CALLS == [2, 3]
 
 

@@ -73,7 +73,7 @@ def test_what_it_says(out):
     assert "1 of 11 experiments" in text
     for name in EXPERIMENTS:
         assert (f"<code><span>{name}</span></code>): not run yet" in text) == (name != "schedules")
-    assert Page(text).all("img", "alt")[0].startswith(f"{schedules.TITLE}. log10 of the total calls")
+    assert Page(text).all("img", "alt")[0].startswith(f"{schedules.TITLE} log10 of the total calls: on")
 
 
 def test_the_same_bytes(out):

@@ -18,7 +18,7 @@ from unibio.paper.framework import reproduce, study
 from unibio.paper.framework.reproduce import Event
 from unibio.paper.framework.study import Options
 from unibio.paper.studies import schedules
-from unibio.run import progress
+from unibio.run import progress as run_progress
 
 COMMAND = [sys.executable, "-m", "unibio.cli"]
 
@@ -37,11 +37,11 @@ def fakes(monkeypatch):
     kit = types.SimpleNamespace(run={}, ran=[])
 
     def module(name):
-        def run(options, say):
+        def run(options, progress):
             kit.ran.append(name)
-            say("at work")
+            progress("at work")
             kit.run.get(name, lambda: None)()
-            silent.append(progress._silent)
+            silent.append(run_progress._silent)
             numbers = [{"value": 0.1 * k, "seeds": options.seeds} for k in range(3)]
             return {"numbers": numbers, "seconds": [{"seconds": time.perf_counter()}]}
 
@@ -59,7 +59,7 @@ def fakes(monkeypatch):
     return kit
 
 
-class Told(list[Event]):
+class Events(list[Event]):
     def __call__(self, event):
         self.append(event)
 
@@ -107,13 +107,13 @@ def test_a_rerun_continues_after_an_interruption(tmp_path, fakes):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "index.html", "unibio.json"]
     before = files(tmp_path / "out" / "a")
     fakes.run.clear()
-    told = Told()
-    assert list(reproduce.reproduce([], tmp_path / "out", tell=told)) == ["a", "b", "c"]
+    events = Events()
+    assert list(reproduce.reproduce([], tmp_path / "out", on_event=events)) == ["a", "b", "c"]
     assert fakes.ran == ["a", "b", "b", "c"]
-    assert told[0] == Event("kept", "a", "a is done.")
+    assert events[0] == Event("unchanged", "a", "a is done.")
     assert files(tmp_path / "out" / "a") == before
-    assert told.of("says")["c"] == "drawing"
-    assert told.of("finished") == {"b": "b is done.", "c": "c is done."}
+    assert events.of("progress")["c"] == "drawing"
+    assert events.of("finished") == {"b": "b is done.", "c": "c is done."}
 
 
 def test_a_part_that_fails_does_not_stop_the_others(tmp_path, fakes):
@@ -121,11 +121,11 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path, fakes):
         raise ArithmeticError("no root")
 
     fakes.run["a"] = fail
-    told = Told()
+    events = Events()
     with pytest.raises(ArithmeticError, match="no root"):
-        reproduce.reproduce([], tmp_path, tell=told)
-    assert told.of("failed") == {"a": "ArithmeticError: no root"}
-    assert set(told.of("finished")) == {"b", "c"}
+        reproduce.reproduce([], tmp_path, on_event=events)
+    assert events.of("failed") == {"a": "ArithmeticError: no root"}
+    assert set(events.of("finished")) == {"b", "c"}
     assert not list(tmp_path.glob(".*"))
 
 
@@ -155,10 +155,10 @@ def test_what_is_damaged_is_redone(tmp_path, fakes, name, content, why):
         (tmp_path / "a" / name).unlink()
     else:
         (tmp_path / "a" / name).write_text(content)
-    told = Told()
-    reproduce.reproduce(["a", "b"], tmp_path, tell=told)
-    assert told.of("redone") == {"a": why}
-    assert set(told.of("kept")) == {"b"}
+    events = Events()
+    reproduce.reproduce(["a", "b"], tmp_path, on_event=events)
+    assert events.of("redone") == {"a": why}
+    assert set(events.of("unchanged")) == {"b"}
     clock = {"a/seconds.csv", "a/seconds.json"}
     assert {key: value for key, value in files(tmp_path).items() if key not in clock} == {
         key: value for key, value in good.items() if key not in clock
@@ -167,15 +167,15 @@ def test_what_is_damaged_is_redone(tmp_path, fakes, name, content, why):
 
 def test_other_options_or_another_version_are_another_part(tmp_path, fakes):
     reproduce.reproduce(["a"], tmp_path)
-    told = Told()
-    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), tell=told)
-    assert told.of("redone") == {"a": "made with seeds 64, not 3"}
+    events = Events()
+    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), on_event=events)
+    assert events.of("redone") == {"a": "made with seeds 64, not 3"}
     path = tmp_path / "a" / "result.json"
     facts = json.loads(path.read_text())
     facts["versions"]["unibio"] = "0.0.1"
     path.write_text(json.dumps(facts))
-    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), tell=told)
-    assert told.of("redone")["a"].startswith("made with version 0.0.1, not ")
+    reproduce.reproduce(["a"], tmp_path, Options(seeds=3), on_event=events)
+    assert events.of("redone")["a"].startswith("made with version 0.0.1, not ")
 
 
 def test_a_lost_figure_is_drawn_without_a_run(tmp_path, fakes):
@@ -240,9 +240,9 @@ def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
     assert list(reproduce.replot(tmp_path)) == ["schedules"]
     assert files(tmp_path) == before
     (tmp_path / "schedules" / "totals.csv").write_text("p\n")
-    told = Told()
-    assert reproduce.replot(tmp_path, told) == {}
-    assert told == [Event("failed", "schedules", "totals.csv is damaged")]
+    events = Events()
+    assert reproduce.replot(tmp_path, events) == {}
+    assert events == [Event("failed", "schedules", "totals.csv is damaged")]
     with pytest.raises(ValueError, match="there is nothing to draw"):
         reproduce.replot(tmp_path / "schedules")
 
@@ -251,10 +251,10 @@ def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
 def test_processes_give_the_same_bytes(tmp_path):
     reproduce.reproduce(["schedules"], tmp_path / "here")
     (tmp_path / "there").mkdir()
-    told = Told()
-    assert asyncio.run(reproduce._in_processes(tmp_path / "there", ["schedules"], Options(jobs=2), told)) == []
-    assert told.of("says") == {"schedules": "drawing"}
-    assert set(told.of("started")) == set(told.of("finished")) == {"schedules"}
+    events = Events()
+    assert asyncio.run(reproduce._in_processes(tmp_path / "there", ["schedules"], Options(jobs=2), events)) == []
+    assert events.of("progress") == {"schedules": "drawing"}
+    assert set(events.of("started")) == set(events.of("finished")) == {"schedules"}
     table = "schedules/totals.csv"
     assert (tmp_path / "there" / table).read_bytes() == (tmp_path / "here" / table).read_bytes()
 
@@ -263,13 +263,13 @@ def test_a_part_whose_process_dies_or_fails(tmp_path, monkeypatch):
     """The others go on; what became of it is said in a sentence."""
     (tmp_path / "out").mkdir()
     words = {"dies": "import os; os.kill(os.getpid(), 9)", "fails": """print('["failed", "ValueError: no root"]')"""}
-    words |= {"ends": """print('["says", "at work"]'); print('["finished", "It is done."]')"""}
+    words |= {"ends": """print('["progress", "at work"]'); print('["finished", "It is done."]')"""}
     monkeypatch.setattr(reproduce, "child", lambda out, name, options: [sys.executable, "-c", words[name]])
-    told = Told()
-    errors = asyncio.run(reproduce._in_processes(tmp_path, list(words), Options(jobs=2), told))
-    assert told.of("failed")["fails"] == "ValueError: no root"
-    assert told.of("failed")["dies"].startswith("its process died, perhaps for lack of memory")
-    assert (told.of("says"), told.of("finished")) == ({"ends": "at work"}, {"ends": "It is done."})
+    events = Events()
+    errors = asyncio.run(reproduce._in_processes(tmp_path, list(words), Options(jobs=2), events))
+    assert events.of("failed")["fails"] == "ValueError: no root"
+    assert events.of("failed")["dies"].startswith("its process died, perhaps for lack of memory")
+    assert (events.of("progress"), events.of("finished")) == ({"ends": "at work"}, {"ends": "It is done."})
     assert sorted(str(error).split(":")[0] for error in errors) == ["dies", "fails"]
 
 

@@ -1,8 +1,11 @@
-"""The paper's network for sentence pairs: two tanh recurrent layers, maximum over time, (u, v, |u − v|, u·v) → classes.
+"""The paper's network for sentence pairs.
 
-Speed comes from one rule: whatever a weight multiplies at every step is multiplied once, outside the time loop. Inputs
-enter as one product X U before the loop; and in the derivative of the loop the change of W enters as one product
-h dW, so that its transpose, the gradient of W, is one product too, instead of a sum of small ones step by step.
+Two recurrent layers with tanh read each sentence; the largest state of the upper layer over the words is the vector of
+the sentence. A linear layer maps (u, v, |u − v|, u·v), with u and v the vectors of both sentences, to the classes.
+
+It is fast because large matrix products stand outside the loop over the words. The inputs X enter as one product X U
+before the loop. In the derivative of the loop the change dW of the recurrent weights enters as one product h dW, with h
+all states, so that its transpose, the gradient by W, is one product too, where a plain loop adds up small ones.
 """
 
 import math
@@ -18,7 +21,7 @@ from unibio.core.tree import PyTree
 from unibio.paper.cleaning.sweep import before, product, sweep
 from unibio.paper.data.snli import LABELS
 
-PADDING = 0  # its word number; real words start at 1
+PADDING = 0  # the word number that fills up short sentences; words have numbers from 1
 
 
 @jax.custom_jvp
@@ -27,7 +30,7 @@ def recurrence(start: jax.Array | None, a: jax.Array, w: jax.Array) -> jax.Array
 
     def step(t: ArrayLike, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         h, states = carry
-        h = jnp.tanh(states[t] + h @ w)  # of `states` this place is still a_t
+        h = jnp.tanh(states[t] + h @ w)  # states[t] still holds a_t: it is overwritten in the next line
         return h, jax.lax.dynamic_update_index_in_dim(states, h, t, 0)
 
     return jax.lax.fori_loop(0, a.shape[0], step, (jnp.zeros_like(a[0]) if start is None else start, a))[1]
@@ -45,18 +48,19 @@ def _recurrence_jvp(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, .
 
 
 class NLI(eqx.Module):
-    """`apply(params, (tokens1, tokens2)) -> logits` for word numbers (rows, length), padded with 0 at the end.
+    """The network as a function `network(params, (words1, words2)) -> logits`.
 
-    The word vectors are frozen: they belong to the model, not to `params`.
+    words1 and words2 are arrays (rows, length) of word numbers, padded with 0 at the end of each row. The word vectors
+    are not trained: they belong to the network, not to `params`.
 
     Arguments:
-        vectors: (words, width); row 0 stands for padding and is never looked at.
+        vectors: an array (words, width). Row 0 belongs to the padding and does not influence the result.
     """
 
     vectors: jax.Array
 
     def init(self, key: jax.Array, hidden: int) -> dict[str, jax.Array]:
-        """Parameters with uniform entries of ±1/√hidden, as recurrent layers usually start."""
+        """Parameters to start from: uniform between ±1/√hidden, in the last layer between ±1/√(4·hidden)."""
         checks.whole_number("hidden", hidden, low=1)
         classes = len(LABELS)
         width = self.vectors.shape[1]
@@ -76,16 +80,17 @@ class NLI(eqx.Module):
         return self.features(params, inputs) @ params["out"] + params["bias"][None]
 
     def features(self, params: dict[str, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> jax.Array:
-        """(u, v, |u − v|, u·v), what the last layer sees."""
+        """(u, v, |u − v|, u·v), the input of the last layer."""
         u, v = self.sentences(params, *inputs)
         return jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1)
 
     def sentences(
         self, params: dict[str, jax.Array], first: jax.Array, second: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The largest state of the upper layer over the words of each sentence, (rows, hidden) for both.
+        """u and v, each (rows, hidden): the largest states of the upper layer over the words of each sentence.
 
-        Both run side by side for as long as the shorter table lasts, then the longer one alone.
+        The first min(length1, length2) words of both sentences go through the layers as one batch; then the rest of
+        the longer array goes alone.
         """
         rows, common = first.shape[0], min(first.shape[1], second.shape[1])
         if common == 0:
@@ -112,18 +117,18 @@ class NLI(eqx.Module):
 def _largest(states: jax.Array, steps: jax.Array) -> jax.Array:
     """The largest state over the real words of a sentence, (rows, hidden).
 
-    Found by a scan and then taken by its place: the derivative of `max` goes over all states five times, that of
-    taking touches only what was taken.
+    A scan finds at which word it is, and then it is taken from there: the derivative of `max` would go over all states
+    five times, and the derivative of taking touches only what was taken.
     """
 
     def step(carry: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         most, place, t = carry
         state, word = at
-        better = ((state > most) | jnp.isnan(state)) & (word != PADDING)[:, None]  # NaN is not hidden
+        better = ((state > most) | jnp.isnan(state)) & (word != PADDING)[:, None]  # a NaN must show in the result
         return (jnp.where(better, state, most), jnp.where(better, t, place), t + 1), None
 
     shape = states.shape[1:]
     start = jnp.full(shape, -2.0, states.dtype), jnp.zeros(shape, jnp.int32), jnp.int32(0)
     (_, place, _), _ = jax.lax.scan(step, start, (jax.lax.stop_gradient(states), steps))
     taken = jnp.take_along_axis(states, place[None], axis=0)[0]
-    return jnp.where((steps[0] != PADDING)[:, None], taken, -1.0)  # of no word at all: less than any state
+    return jnp.where((steps[0] != PADDING)[:, None], taken, -1.0)  # a sentence without words gets −1, below every state

@@ -1,4 +1,8 @@
-"""The pieces of the study of hyper-cleaning: tuning, the practical setting's rate, and every curve."""
+"""Lists the pieces of the study of hyper-cleaning, which are computed and saved one by one.
+
+There is a piece for each setting that is tried in tuning, for each noise rate that the practical setting learns, and
+for each curve.
+"""
 
 import csv
 import math
@@ -15,28 +19,30 @@ from unibio.paper.framework.pieces import Piece
 from unibio.solvers.step_sizes import step_sizes
 
 RATES = (1e-3, 3e-3)  # of Adam, for plain training
-TUNING_SEED = 100  # of label noise and starts on which nothing is reported
+TUNING_SEED = 100  # of the label noise and the start in tuning; no reported curve uses it
 PRACTICAL = "UniBiO (practical)"
-Case = tuple[str, Row]  # a name and where it runs: data, size, noise, p, seed
-Curve = tuple[Piece, Row]  # a piece and what names its rows in a table
+Case = tuple[str, Row]  # a name, and the data, size, noise, p and seed
+Curve = tuple[Piece, Row]  # a piece, and the columns that name its rows in a table
 
 
-def _on_task(run: Callable[..., Rows]) -> Callable[..., Rows]:
-    """run(task, seed=…, …) as a function of plain arguments, from which the task is loaded."""
+def _on_task(fn: Callable[..., Rows]) -> Callable[..., Rows]:
+    """fn(task, seed=…, …) as a function of numbers and texts, which loads the task and passes it on."""
 
     def piece(data: str, size: Any, noise: float, seed: int, **others: Any) -> Rows:
-        return run(load(data, Size(*size), noise, seed), seed=seed, **others)
+        return fn(load(data, Size(*size), noise, seed), seed=seed, **others)
 
     return piece
 
 
-race_piece = _on_task(race)  # one solver's curve
-train_piece = _on_task(lambda task, **others: train(task, **others)[0])  # one curve of training, also the practical
+race_piece = _on_task(race)  # the curve of a solver
+# The curve of plain training, or of the last step of the practical setting.
+train_piece = _on_task(lambda task, **others: train(task, **others)[0])
 rate_piece = _on_task(learn_rate)  # the first two steps of the practical setting
 
 
 def tuning(chosen: Settings, common: Row) -> list[Piece]:
-    """Eight pairs of step sizes for every solver and all rates of Adam, at the first p and noise."""
+    """A piece for each of eight pairs of step sizes of every solver and for each of Adam's rates, at the first p and
+    noise."""
     shared = common | {"noise": chosen.noise[0], "p": chosen.p[0], "seed": TUNING_SEED + chosen.seed}
     pieces = [
         Piece(f"tune {name} {steps[0]:g} {steps[1]:g}", race_piece,
@@ -51,7 +57,8 @@ def tuning(chosen: Settings, common: Row) -> list[Piece]:
 
 
 def scores(tried: dict[str, Rows]) -> Rows:
-    """Accuracy on the tuning samples, of a solver at the end, of training at its best; 0 where it is not finite."""
+    """The accuracy on the tuning samples: of a solver at the end (0 if it is not finite), of plain training at its
+    best epoch."""
     scored = []
     for title, rows in tried.items():
         at_best = title.split(" ")[1] in TRAINING
@@ -61,7 +68,7 @@ def scores(tried: dict[str, Rows]) -> Rows:
 
 
 def best(scores: Rows) -> dict[str, tuple[float, ...]]:
-    """For every method the numbers with the highest score."""
+    """For every method the step sizes with the highest score."""
     highest: dict[str, tuple[float, tuple[float, ...]]] = {}
     for row in scores:
         _, name, *numbers = row["tried"].split(" ")
@@ -71,7 +78,7 @@ def best(scores: Rows) -> dict[str, tuple[float, ...]]:
 
 
 def read_best(path: Path) -> dict[str, tuple[float, ...]]:
-    """The same from tuned.csv of another run."""
+    """The best step sizes from tuned.csv, the table of scores of an earlier run."""
     advice = "give tuned.csv of a run with tune=1."
     try:
         rows = from_csv(path.read_text())
@@ -91,7 +98,7 @@ def read_best(path: Path) -> dict[str, tuple[float, ...]]:
 
 
 def cases(chosen: Settings, common: Row, seeds: int) -> list[Case]:
-    """Every p and noise, with so many seeds at the first noise and one at others."""
+    """A case for every p and noise; `seeds` of each at the first noise rate, one at the others."""
     return [
         (f"p={p:g} noise={noise:g} seed={seed}", common | {"noise": noise, "p": p, "seed": seed})
         for noise in chosen.noise for p in chosen.p
@@ -100,7 +107,7 @@ def cases(chosen: Settings, common: Row, seeds: int) -> list[Case]:
 
 
 def curve_cases(chosen: Settings, common: Row) -> list[Case]:
-    """Other numbers of validation samples, at the first p and noise, two seeds."""
+    """A case for every other number of validation samples and each of at most two seeds, at the first p and noise."""
     where = common | {"noise": chosen.noise[0], "p": chosen.p[0]}
     return [
         (f"validation={count} seed={seed}", where | {"size": chosen.size._replace(validation=count), "seed": seed})
@@ -110,13 +117,13 @@ def curve_cases(chosen: Settings, common: Row) -> list[Case]:
 
 
 def rates(chosen: Settings, cases: list[Case], best: Any) -> list[Piece]:
-    """The practical setting's rate in every case."""
+    """A piece that learns the noise rate of the practical setting, for every case."""
     more = {"rate": best["noisy"][0], "epochs": chosen.epochs}
     return [Piece(f"rate {title}", rate_piece, where | more) for title, where in cases]
 
 
 def training(chosen: Settings, cases: list[Case], best: Any, rates: dict[str, Rows]) -> list[Curve]:
-    """Plain training, and the last step of the practical setting, in every case."""
+    """The curves of plain training and of the last step of the practical setting, for every case."""
     curves = []
     for title, where in cases:
         wrong = rates[f"rate {title}"][-1]["rate"]
@@ -127,7 +134,7 @@ def training(chosen: Settings, cases: list[Case], best: Any, rates: dict[str, Ro
 
 
 def solvers(chosen: Settings, cases: list[Case], best: Any) -> list[Curve]:
-    """Every solver with tuned step sizes, for the first seed with the paper's too."""
+    """The curve of every solver with tuned step sizes, for every case; for the first seed also with the paper's."""
     curves = []
     for title, where in cases:
         for name in CONTESTANTS:

@@ -1,13 +1,13 @@
-"""UniBiO's practical setting for a network on noisy labels: learn how many are wrong, then train once more.
+"""UniBiO's practical setting for a network on noisy labels: it learns the share r of wrong labels, then trains with it.
 
-    1. train on one half of the noisy samples, stopped where the tuning samples are best
-    2. UniBiO with `NoiseRate` on the last layer alone, over the other half: small, and solved well
-    3. train from the start on all noisy labels, seen through r, and on the clean ones
+    1. Train the network on one half of the noisy samples, up to the epoch that is best on the tuning samples.
+    2. Let UniBiO learn r on the other half, with the last layer as the only lower variable (`NoiseRate`).
+    3. Train the network from the start on the clean samples and on all noisy ones, whose loss takes r into account.
 
-A weight for each of 10,000 samples overfits 1,000 clean ones; one rate does not. Through a whole network, a few steps
-from unibio.core.tree import PyTree
-from its start, the hypergradient says nothing about r: it must come from a lower level that has been solved. And what a
-network makes of samples it was trained on betrays their labels, which is why the halves differ.
+Why one rate: 10,000 weights, one for each sample, overfit 1,000 clean samples. Why the last layer alone: the
+hypergradient says something about r only where the lower level has been solved, and that is possible for one layer, not
+for a whole network a few steps from its start. Why two halves: a network has fitted the labels it was trained on, also
+the wrong ones, so that its outputs for those samples hide which labels are wrong.
 """
 
 import jax
@@ -25,7 +25,7 @@ from unibio.paper.cleaning.task import Task, take
 from unibio.problems.hyper_cleaning import NoiseRate, hyper_cleaning
 from unibio.solvers import UniBiO
 
-STEPS, PIECE, BATCH = 300, 30, 2000
+STEPS, PIECE, BATCH = 300, 30, 2000  # steps of UniBiO, how many between two rows of the table, samples in a batch
 _ADAM = optax.adam(1.0)
 SOLVER = UniBiO(
     0.05,
@@ -43,13 +43,17 @@ WEIGHTS = NoiseRate(start=0.1)
 
 
 def regularisation(p: float) -> float:
-    """c, for 1e-5·‖10 W‖_p^p: about the same for entries near .1, as they are here, whatever p is. With a c that is too
-    small the last layer is too sure of itself, the temperature answers, and r comes out too high."""
+    """The weight c of the regulariser c‖W‖_p^p of the last layer W.
+
+    With this c the regulariser is 1e-5·‖10 W‖_p^p. For entries near 0.1, which W has here, that is about the same for
+    every p. If c is too small, the last layer is too sure of its classes and r comes out too high.
+    """
     return 1e-5 * 10**p
 
 
 def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Rows:
-    """Steps 1 and 2: r, s and the last layer's accuracy on clean samples, every thirty steps of UniBiO."""
+    """Steps 1 and 2. Returns a row for every thirty steps of UniBiO: r, the logarithm s of the temperature, the
+    accuracy of the last layer on the tuning samples, and the seconds so far."""
     half = len(task.truth) // 2
     first, second = (
         task._replace(train=take(task.train, rows), truth=task.truth[rows]) for rows in (np.s_[:half], np.s_[half:])
@@ -72,7 +76,7 @@ def learn_rate(task: Task, rate: float, p: float, seed: int, epochs: int) -> Row
 
 
 def features(task: Task, params: PyTree, inputs: PyTree) -> np.ndarray:
-    """What the last layer sees, with a column of ones for its bias."""
+    """The input of the last layer, with a column of ones for its bias."""
     seen = in_chunks(task.features, params, inputs)
     return np.concatenate([seen, np.ones((len(seen), 1), seen.dtype)], axis=1)
 

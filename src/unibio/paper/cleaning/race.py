@@ -1,6 +1,6 @@
 """One run of the study of hyper-cleaning: a bilevel solver or plain training, measured after every epoch.
 
-An epoch has shown the lower level as many training samples as there are.
+An epoch ends when the lower level has drawn as many samples as there are training samples.
 """
 
 import itertools
@@ -28,19 +28,21 @@ from unibio.run.programs import CAPACITY, check_solver, compiled, initialise
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
 from unibio.solvers.step_sizes import step_sizes, stepping
 
-C = 1e-4
+C = 1e-4  # weight of the regulariser ‖w‖_p^p
 
 
 class Entry(NamedTuple):
-    """A solver with the paper's step sizes, lower steps (in batches) of one of its steps, upper steps to try."""
+    """A solver with the paper's step sizes, the batches that its lower level draws in a step, and the upper step
+    sizes to try."""
 
     solver: Any
     lower_steps: float
     upper: tuple[float, ...]
 
 
-# λ_i moves only when sample i is drawn, by the step size times about 1/500: the paper's steps leave λ at its start. The
-# others hardly differ; UniBiO's normalised step has another unit.
+# λ_i moves only when sample i is drawn, and then by about 1/500 of the step size, so that with the paper's upper step
+# sizes λ stays where it started. Larger ones must be tried, and the same for all solvers but UniBiO, whose step is
+# normalised and therefore in another unit.
 _UPPER = (1.0, 10.0, 100.0)
 _constant: dict[str, Any] = {"upper_decay": 0.0, "lower_decay": 0.0}
 CONTESTANTS = {
@@ -56,14 +58,17 @@ LOWER = (0.1, 0.5)
 
 
 def candidates(name: str) -> list[tuple[float, float]]:
-    """The eight pairs of step sizes (upper, lower) that are tried, the paper's among them."""
+    """The eight pairs of step sizes (upper, lower) to try; the paper's pair is the first."""
     paper = step_sizes(CONTESTANTS[name].solver)
     return [paper, (paper[0], LOWER[1]), *((upper, lower) for upper in CONTESTANTS[name].upper for lower in LOWER)]
 
 
 def batch_size(task: Task, name: str) -> int:
-    """The task's, or what there is: VRBO takes two batches at its checkpoints. For SABA, which remembers a gradient for
-    each batch of a fixed partition, the next that divides the data."""
+    """The task's batch size, or the largest below it that works.
+
+    VRBO takes two batches at its checkpoints, so that a batch may have at most half of the samples. SABA remembers a
+    gradient for each batch of a fixed partition, so that the batch size must divide the numbers of samples.
+    """
     sizes = len(task.truth), len(task.validation[1])
     if name != "SABA":
         most = min(sizes) // 2 if name == "VRBO" else min(sizes)
@@ -72,7 +77,7 @@ def batch_size(task: Task, name: str) -> int:
 
 
 def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int, epochs: int) -> Rows:
-    """A solver for some epochs with a weight for each sample, as in the paper."""
+    """Runs a solver with a weight for each sample, as in the paper; a row of scores for the start and each epoch."""
     key_start, key_run = jax.random.split(jax.random.key(seed))
     size = batch_size(task, name)
     setting = hyper_cleaning(
@@ -90,8 +95,8 @@ def race(task: Task, name: str, steps: tuple[float, float], p: float, seed: int,
 def measured(
     solver: BilevelSolver, setting: Setting, key: jax.Array, length: int, count: int
 ) -> Iterator[tuple[Any, float, int]]:
-    """The state at the start and then `count` times after `length` steps, with the seconds and the oracle calls so
-    far."""
+    """Runs a solver for `count` times `length` steps. Yields the state, the seconds and the oracle calls so far, first
+    at the start and then after every `length` steps."""
     problem, x, y = setting
     solver = check_solver(solver, tree.dtype(x))
     (state, calls), seconds, _ = compiled(initialise, solver, problem, x, y, key)
@@ -112,18 +117,19 @@ TRAINING = ("noisy", "clean", "both", "true")
 
 
 def training_set(task: Task, kind: str) -> Samples:
-    """What plain training sees: noisy labels, the clean validation samples, both, or the true labels (the ceiling)."""
+    """The samples of plain training, by kind: "noisy" (training samples), "clean" (validation samples), "both", or
+    "true" (training samples with their true labels, which nobody has: the best that cleaning can reach)."""
     if kind == "both":
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), task.train, task.validation)
     return {"noisy": task.train, "clean": task.validation, "true": (task.train[0], task.truth)}[kind]
 
 
 def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, wrong: float = 0.0) -> tuple[Rows, Any]:
-    """Training with Adam: its curve, measured after every epoch (of as many steps for every kind), and the parameters
-    where the tuning samples were best.
+    """Plain training with Adam. Returns a row of scores for the start and each epoch, and the parameters after the
+    epoch with the highest accuracy on the tuning samples. An epoch has the same number of steps for every kind.
 
     Arguments:
-        wrong: r, the share of wrong labels that the noisy ones are taken to have (`NoiseRate`).
+        wrong: the share r of wrong labels that the loss assumes among the noisy ones (see `NoiseRate`).
     """
     key_start, key_run = jax.random.split(jax.random.key(seed))
     samples = training_set(task, kind)
@@ -139,8 +145,8 @@ def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, 
     seconds = 0.0
     for epoch in range(1, epochs + 1):
         args = (as_pytree(task.apply), *numbers, data, state, jax.random.fold_in(key_run, epoch))
-        state, ran, _ = compiled(epoch_of_training, *args, length=length)
-        seconds += ran
+        state, spent, _ = compiled(epoch_of_training, *args, length=length)
+        seconds += spent
         row = scores.measure(state[0]) | {"epoch": epoch, "seconds": seconds, "calls": epoch * length * size}
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params
         rows.append(row)
@@ -160,8 +166,10 @@ def epoch_of_training(
     key: jax.Array,
     length: int,
 ) -> Any:
-    """`length` steps of Adam on mean loss_i + c‖w‖_p^p, the loss of labels that are wrong at the rate r_i, on batches
-    of a permutation (of several, if the samples are few)."""
+    """`length` steps of Adam on mean loss_i + c‖w‖_p^p, where loss_i takes label i to be wrong with probability r_i.
+
+    The batches go through a random permutation of the samples, and through further ones if the samples are few.
+    """
 
     def objective(params: PyTree, inputs: PyTree, labels: jax.Array, wrong: jax.Array) -> jax.Array:
         logits = apply(params, inputs)
@@ -179,15 +187,16 @@ def epoch_of_training(
 
 
 class Scores:
-    """Accuracies, and AUROC of three scores for corrupted samples: a low weight, a high loss, a high mean loss over the
-    epochs so far."""
+    """Measures a network: its accuracies, and the AUROCs of three ways to find the corrupted samples (by a low weight,
+    by a high loss, and by a high mean of the losses after the epochs so far)."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.sum = np.zeros(len(task.truth))
 
     def measure(self, y: PyTree, x: PyTree = None) -> Row:
-        """At the start and at the end of every epoch."""
+        """The scores of the parameters y and the weights x. To be called at the start and after every epoch, in
+        order."""
         task = self.task
         train = in_chunks(task.apply, y, task.train[0])
         row = {"train_noisy": accuracy(train, task.train[1]), "train_true": accuracy(train, task.truth)}
@@ -204,12 +213,15 @@ class Scores:
 
 
 def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
-    """The share of samples whose largest output is that of their label."""
+    """The share of samples whose largest output belongs to their label."""
     return float(np.mean(outputs.argmax(axis=1) == labels))
 
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """The chance that a positive sample has a higher score than a negative one, ties counting half; .5 for NaN."""
+    """The share of pairs of a positive and a negative sample in which the positive one has the higher score.
+
+    Ties count half. It is 0.5 if a score is not finite or if all samples are of one kind.
+    """
     if not np.isfinite(scores).all() or positive.all() or not positive.any():
         return 0.5
     _values, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
@@ -219,7 +231,7 @@ def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
 
 
 def in_chunks(apply: Callable[..., jax.Array], y: PyTree, inputs: PyTree) -> np.ndarray:
-    """apply(y, inputs) for all samples, in chunks of one shape."""
+    """apply(y, inputs) for all samples, computed in chunks of equal shape so that one program serves them all."""
     rows = len(jax.tree.leaves(inputs)[0])
     chunk = min(rows, 512)
     starts = [min(start, rows - chunk) for start in range(0, rows, chunk)]  # the last chunk may overlap the one before

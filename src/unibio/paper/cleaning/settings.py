@@ -1,4 +1,4 @@
-"""What the study of hyper-cleaning runs on, and what may be changed with --set."""
+"""The settings of the study of hyper-cleaning, which `unibio reproduce hypercleaning --set NAME=VALUE` changes."""
 
 import os
 from pathlib import Path
@@ -8,33 +8,34 @@ from unibio.core import checks
 from unibio.paper.cleaning.task import Size
 from unibio.paper.framework.study import Options
 
-# Step sizes (upper, lower) of solvers and Adam's rates found by `--set tune=1` on the embedded pairs.
-KEPT: dict[str, tuple[float, ...]] = {
+# Step sizes (upper, lower) of the solvers, and Adam's rates for plain training, as `unibio reproduce hypercleaning
+# --set tune=1` found them on the embedded pairs.
+DEFAULT_STEP_SIZES: dict[str, tuple[float, ...]] = {
     "UniBiO": (0.05, 0.5), "StocBiO": (10.0, 0.5), "TTSA": (100.0, 0.5), "SABA": (0.05, 0.5), "MA-SOBA": (100.0, 0.5),
     "SUSTAIN": (10.0, 0.5), "VRBO": (10.0, 0.5), "noisy": (3e-3,), "clean": (3e-3,), "both": (3e-3,), "true": (3e-3,),
 }  # fmt: skip
 
 
 class Settings(NamedTuple):
-    """What may be changed with --set NAME=VALUE."""
+    """The settings with their defaults. Counts are numbers of samples where nothing else is said."""
 
     data: str = "toy"  # or "digits", or a folder with snli/ and vectors/
-    hidden: int = 24
+    hidden: int = 24  # units of a layer
     batch: int = 32
-    train: int = 2000
-    validation: int = 500
-    tuning: int = 500
+    train: int = 2000  # samples with noisy labels
+    validation: int = 500  # clean samples, seen by the upper level
+    tuning: int = 500  # clean samples, to choose step sizes and the epoch at which to stop
     test: int = 1000
     epochs: int = 6
-    tuning_epochs: int = 6
+    tuning_epochs: int = 6  # of a solver, for each pair of step sizes that is tried
     p: tuple[float, ...] = (3.0, 4.0)
-    noise: tuple[float, ...] = (0.4,)
-    seeds: int = 1  # of the solvers at the first noise; at others one
-    more_seeds: int = 3  # of plain training and UniBiO's practical setting, there
-    curve: tuple[int, ...] = ()  # numbers of validation samples to compare
-    tune: int = 0  # 0: the step sizes kept from a full run, or those of
-    tuned: str = ""  # tuned.csv of another run
-    seed: int = 0  # the first one: --seed
+    noise: tuple[float, ...] = (0.4,)  # shares of wrong labels
+    seeds: int = 1  # of the solvers at the first noise rate; at the others they have one
+    more_seeds: int = 3  # of plain training and UniBiO's practical setting at the first noise rate
+    curve: tuple[int, ...] = ()  # other numbers of validation samples to compare
+    tune: int = 0  # 1: tune the step sizes; 0: take those of `tuned`, or the defaults above
+    tuned: str = ""  # path of the file tuned.csv of an earlier run with tune=1
+    seed: int = 0  # the first one, from --seed
 
     @property
     def size(self) -> Size:
@@ -48,7 +49,11 @@ SNLI = Settings(
 
 
 def settings_of(options: Options) -> Settings:
-    """The defaults; with --full those for SNLI, where $UNIBIO_DATA_DIR or ./data has it; changed as asked."""
+    """The settings for these options.
+
+    With --full they are those for SNLI, if $UNIBIO_DATA_DIR (or ./data) has a folder snli; else the defaults, larger
+    with --full. Then the changes of --set are made.
+    """
     chosen = Settings()
     folder = Path(os.environ.get("UNIBIO_DATA_DIR") or "data")
     if options.full and (folder / "snli").is_dir():
@@ -69,7 +74,7 @@ def _check(chosen: Settings) -> None:
     """Refuses numbers that make no sense."""
     for name in ("epochs", "tuning_epochs", "seeds", "more_seeds"):
         checks.whole_number(name, getattr(chosen, name), low=1)
-    for name in ("train", "validation"):  # halves of the one are taken, and two batches of the other
+    for name in ("train", "validation"):  # the first is cut into halves, VRBO takes two batches of the second
         checks.whole_number(name, getattr(chosen, name), low=2)
     for name in ("p", "noise"):
         texts = [f"{value:g}" for value in getattr(chosen, name)]

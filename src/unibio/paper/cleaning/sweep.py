@@ -2,8 +2,10 @@
 
     z_t = e_t + v_{t−1} W,    v_t = r_t + (1 − h_t²)∘z_t,    v_{−1} = 0        (`reverse`: t+1 for t−1, from the end)
 
-maps (e, r) to (z, v). A scan of JAX would do; but its transpose writes every state twice and fills memory with zeros
-first. This loop writes v over e. The rules, which make all modes compose:
+maps (e, r) to (z, v), with h the states of the recurrence and W its weights. `jax.lax.scan` would do the same more
+slowly, because its transpose fills memory with zeros first and then writes every state twice. This loop writes v into
+the memory of e. Two rules express its derivatives by itself, so that JAX can differentiate it as often as it likes, in
+forward and in reverse mode (a dot is a tangent, a bar a cotangent):
 
     derivative:  (ż, v̇) = sweep(h, W, ė + v_{t−1} Ẇ, ṙ − 2hḣ∘z), so that Ẇ enters as one large product, outside;
     transpose:   (r̄, ē) = sweep(h, Wᵀ, v̄, z̄) in the other direction.
@@ -22,7 +24,7 @@ _sweep.multiple_results = True
 
 
 def sweep(h: jax.Array, w: jax.Array, e: jax.Array) -> jax.Array:
-    """v of the recurrence above for r = 0; h and e of shape (time, rows, hidden)."""
+    """v of the recurrence above with r = 0. h and e have the shape (time, rows, hidden)."""
     return _sweep.bind(h, w, e, reverse=False)[1]
 
 
@@ -34,7 +36,7 @@ def product(states: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def before(states: jax.Array, start: jax.Array | None = None, reverse: bool = False) -> jax.Array:
-    """The state of the step before, at every step; before the first one `start` or 0."""
+    """For every step the state before it; for the first one `start`, or 0. With `reverse` time runs backwards."""
     first = (jnp.zeros_like(states[0]) if start is None else start)[None]
     return jnp.concatenate([states[1:], first] if reverse else [first, states[:-1]])
 
@@ -45,11 +47,11 @@ def _loop(h: jax.Array, w: jax.Array, e: jax.Array, *r: jax.Array, reverse: bool
     def step(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         v, z_all, v_all = carry
         t = last - i if reverse else i
-        z = v_all[t] + v @ w  # of v_all this place is still e
+        z = v_all[t] + v @ w  # v_all[t] still holds e_t: it is overwritten below
         v = (1 - h[t] * h[t]) * z
         if r:
             v = v + r[0][t]
-        z_all = jax.lax.dynamic_update_index_in_dim(z_all, z, t, 0)  # not kept by XLA if it is not used
+        z_all = jax.lax.dynamic_update_index_in_dim(z_all, z, t, 0)  # XLA leaves this out if nobody uses z
         return v, z_all, jax.lax.dynamic_update_index_in_dim(v_all, v, t, 0)
 
     return list(jax.lax.fori_loop(0, h.shape[0], step, (jnp.zeros_like(e[0]), jnp.zeros_like(e), e))[1:])
@@ -81,7 +83,7 @@ def _transpose(cotangents: tuple[Any, Any], h: jax.Array, w: jax.Array, *linear:
 
 
 def _batch(operands: tuple[jax.Array, ...], axes: tuple[Any, ...], *, reverse: bool) -> tuple[Any, Any]:
-    """Another axis: the first of w, the one after time of all others."""
+    """vmap: the new axis becomes the first of w, and the one after time of all other arrays."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     h, w, *linear = (batching.bdim_at_front(x, axis, size) for x, axis in zip(operands, axes, strict=True))
     moved = (jnp.moveaxis(x, 0, 1) for x in linear)

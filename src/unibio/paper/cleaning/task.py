@@ -1,4 +1,4 @@
-"""What is cleaned in the hyper-cleaning study: SNLI, the embedded grammar, or digits, with noise on training labels."""
+"""The data of the hyper-cleaning study: SNLI, pairs from a small grammar, or digits, with noise on training labels."""
 
 import functools
 import hashlib
@@ -18,7 +18,7 @@ from unibio.paper.cleaning.nli_rnn import NLI
 from unibio.paper.data import digits, noise, snli, text, toy_nli, vectors
 
 Samples = tuple[Any, np.ndarray]  # inputs, labels
-Source = tuple[str, Any, list[Samples]]  # a name, the network for it, samples to train, validate, tune and test
+Source = tuple[str, Any, list[Samples]]  # a description, the network, the samples to train, validate, tune and test
 
 
 class Size(NamedTuple):
@@ -33,11 +33,12 @@ class Size(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Training labels are as a learner sees them; `truth` is for evaluation. All other labels are clean."""
+    """Data, a network, and the noise: the labels in `train` are those that a learner sees, some of them wrong; `truth`
+    holds the right ones, for evaluation alone. All other labels are right."""
 
     source: str
     apply: Any
-    features: Any  # (params, inputs) ↦ what the last layer sees
+    features: Any  # (params, inputs) ↦ the input of the last layer
     init: Callable[[jax.Array], Any]
     train: Samples
     truth: np.ndarray
@@ -53,9 +54,12 @@ class Task(NamedTuple):
 
 
 def load(data: str, size: Size, rate: float, seed: int) -> Task:
-    """data: "toy" (the embedded grammar), "digits", or a folder with snli/ and vectors/.
+    """Loads a task.
 
-    The seed chooses the noise (symmetric) and, except for SNLI, the samples.
+    Arguments:
+        data: "toy" (pairs from the embedded grammar), "digits", or a folder with the folders snli/ and vectors/.
+        rate: the chance that a training label is replaced by another class, each of them alike.
+        seed: chooses the noise and, except for SNLI, the samples.
     """
     for name, count in size._asdict().items():
         checks.whole_number(name, count, low=1)
@@ -104,14 +108,14 @@ class Dense(eqx.Module):
 
 
 VECTORS = ("glove_6b_50d.npz", "glove.6B.50d.txt", "glove.840B.300d.txt", "spacy_md_300d.npz")
-LENGTHS = 20, 12  # words of a premise and of a hypothesis that are read: 87 and 91 % of SNLI's are not longer
+LENGTHS = 20, 12  # longer premises and hypotheses are cut to so many words; 87 and 91 % of SNLI's are not longer
 
 
 @functools.lru_cache(maxsize=2)
 def _snli(folder: Path, size: Size, stamps: Any) -> Source:
-    """The first training pairs; validation and tuning: dev in a fixed random order; the first test pairs.
+    """SNLI: the first pairs of train and of test; validation and tuning pairs come from dev in a fixed random order.
 
-    `stamps` stands for the files: others are read anew.
+    `stamps` (paths, sizes and times of the files) is part of the key of the cache: files that changed are read again.
     """
     parts = {split: snli.read(folder / "snli", split) for split in snli.SPLITS}
     held = size.validation + size.tuning
@@ -142,7 +146,7 @@ def _vectors(folder: Path) -> Path:
 
 
 def files(data: str) -> list[Path]:
-    """What `load` reads."""
+    """The files that `load` reads."""
     if data in ("toy", "digits"):
         return []
     folder = Path(data)
@@ -150,7 +154,7 @@ def files(data: str) -> list[Path]:
 
 
 def digest(data: str) -> str:
-    """Of the names and the content of these files; "" if there are none."""
+    """A SHA-256 of the names and the content of the files that `load` reads; "" if it reads none."""
     paths, found = files(data), hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -159,11 +163,11 @@ def digest(data: str) -> str:
 
 
 def take(samples: PyTree, rows: np.ndarray | jax.Array | slice) -> Any:
-    """These rows of all arrays."""
+    """These rows of every array in the tree."""
     return jax.tree.map(lambda a: a[rows], samples)
 
 
 def _cut(samples: Samples, size: Size) -> list[Samples]:
-    """Training, validation and tuning samples; the others are for the test."""
+    """Cuts off the training, validation and tuning samples, in this order; the rest is for the test."""
     ends = itertools.accumulate(size[:3])
     return [take(samples, slice(a, b)) for a, b in itertools.pairwise([0, *ends, None])]

@@ -1,10 +1,10 @@
-"""scikit-learn's 8×8 digits."""
+"""The 8×8 images of handwritten digits that come with scikit-learn."""
 
 import numpy as np
 
 
 def load(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs in [0, 1] and labels 0–9 of the 1,797 digits, in random order."""
+    """The 1,797 digits in a random order: inputs (1797, 64) in [0, 1] and labels 0 to 9."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:

@@ -1,4 +1,4 @@
-"""Downloads that can be resumed, are checked, and cannot write outside their folder."""
+"""Downloads archives: resumes what was interrupted, checks what arrives, and writes only into the given folder."""
 
 import functools
 import hashlib
@@ -31,16 +31,24 @@ SNLI = Archive(
 )
 
 
-def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int, int], None] = lambda *_: None) -> Path:
-    """Puts the wanted members into `folder` and returns it. What is there already is kept; a download that was cut off
-    goes on where it stopped; a file with another checksum is thrown away. `tell(bytes, of)` sees the progress."""
+def fetch(
+    archive: Archive, folder: str | os.PathLike[str], progress: Callable[[int, int], None] = lambda *_: None
+) -> Path:
+    """Puts the wanted members of an archive into `folder` and returns the folder.
+
+    Nothing is downloaded if all members are there. An interrupted download continues where it stopped. An archive with
+    another checksum is deleted.
+
+    Arguments:
+        progress: is called as progress(bytes so far, bytes in all) after every block.
+    """
     folder = Path(folder)
     wanted = {member: folder / PurePosixPath(member).name for member in archive.members}
     if all(path.is_file() for path in wanted.values()):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (PurePosixPath(archive.url).name + ".part")
-    _download(archive.url, part, tell)
+    _download(archive.url, part, progress)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != archive.sha256:
@@ -54,22 +62,22 @@ def fetch(archive: Archive, folder: str | os.PathLike[str], tell: Callable[[int,
     return folder
 
 
-def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
+def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> None:
     advice = f"Without internet: download it on another machine and unpack it into {part.parent}."
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
-            if have and answer.status != 206:  # the server sends all of it again
+            if have and answer.status != 206:  # the server ignores the range and sends the whole file
                 have = 0
             total = have + int(answer.headers.get("Content-Length") or 0)
             with part.open("ab" if have else "wb") as file:
                 while block := answer.read(_BLOCK):
                     file.write(block)
                     have += len(block)
-                    tell(have, total)
+                    progress(have, total)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is missing
+        if error.code == 416 and have:  # there are no bytes after those that we have
             return
         raise ValueError(f"{url} answers {error.code} {error.reason}. {advice}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
@@ -78,11 +86,11 @@ def _download(url: str, part: Path, tell: Callable[[int, int], None]) -> None:
 
 
 def extract(archive: Path, wanted: dict[str, Path]) -> None:
-    """The wanted members, each to its path; nothing else in the archive is touched, whatever names it holds."""
+    """Writes the wanted members of an archive, each to its path, and nothing else, whatever names the archive holds."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for member, path in wanted.items():
                 with opened.open(member) as source:
                     write_file(path, functools.partial(shutil.copyfileobj, source, length=_BLOCK))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(f"{archive} is no archive with {', '.join(wanted)} ({error}).") from None
+        raise ValueError(f"{archive} is not an archive with {', '.join(wanted)} ({error}).") from None

@@ -1,4 +1,4 @@
-"""Label noise, drawn once: the same seed gives the same noisy labels at every access."""
+"""Label noise. It is drawn once, so that a sample has the same label whenever it is used."""
 
 from typing import NamedTuple
 
@@ -8,26 +8,26 @@ from unibio.core import checks
 
 
 class Noisy(NamedTuple):
-    """Labels as a learner sees them, and which of them are wrong; the true ones stay with the caller."""
+    """The labels that a learner sees, and which of them are wrong."""
 
     labels: np.ndarray
     corrupted: np.ndarray
 
 
 def symmetric(rate: float, classes: int) -> np.ndarray:
-    """Transition matrix: with probability `rate` any other class, each alike."""
+    """The transition matrix of symmetric noise: with probability `rate` a label becomes any other class, each alike."""
     _check(rate, classes)
     return np.full((classes, classes), rate / (classes - 1)) + (1 - rate - rate / (classes - 1)) * np.eye(classes)
 
 
 def pair(rate: float, classes: int) -> np.ndarray:
-    """Transition matrix: with probability `rate` the next class."""
+    """The transition matrix of pair noise: with probability `rate` a label becomes the next class."""
     _check(rate, classes)
     return (1 - rate) * np.eye(classes) + rate * np.roll(np.eye(classes), 1, axis=1)
 
 
 def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> Noisy:
-    """Draws each label from the row of its true class. matrix[i, j]: probability that class i is seen as class j."""
+    """Draws each label from the row of its true class: class i becomes class j with probability matrix[i, j]."""
     labels, matrix = np.asarray(labels), np.asarray(matrix, float)
     classes = len(matrix)
     if matrix.shape != (classes, classes) or (matrix < 0).any() or not np.allclose(matrix.sum(axis=1), 1):

@@ -1,4 +1,4 @@
-"""Reading SNLI in the layouts in which it is found: the official jsonl, three files per split, TSV."""
+"""Reads SNLI in the three layouts in which one finds it: the official jsonl, three text files per split, and TSV."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SPLITS = ("train", "dev", "test")
 
 
 class Pairs(NamedTuple):
-    """Tokenised sentence pairs with labels 0, 1, 2 (LABELS), and how many lines were left out, by reason."""
+    """Sentence pairs as lists of words, with labels 0, 1, 2 for LABELS, and how many lines were left out, by reason."""
 
     premises: list[list[str]]
     hypotheses: list[list[str]]
@@ -21,14 +21,17 @@ class Pairs(NamedTuple):
 
 
 def read(folder: str | Path, split: str) -> Pairs:
-    """The split from a folder with snli_1.0_SPLIT.jsonl, or s1.SPLIT + s2.SPLIT + labels.SPLIT, or SPLIT.tsv."""
+    """Reads a split ("train", "dev" or "test") from a folder.
+
+    The folder has snli_1.0_SPLIT.jsonl, or s1.SPLIT, s2.SPLIT and labels.SPLIT, or SPLIT.tsv.
+    """
     paths = files(folder, split)
     triples = {".jsonl": _from_jsonl, ".tsv": _from_tsv}.get(paths[0].suffix, _from_three)(*paths)
     return _collect(triples, paths[0])
 
 
 def files(folder: str | Path, split: str) -> list[Path]:
-    """The files of a split that `read` reads."""
+    """The files that `read` reads for a split."""
     folder = Path(folder)
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
@@ -67,7 +70,7 @@ def _from_jsonl(path: Path) -> Iterator[Triple]:
 
 
 def _words(row: dict[str, Any], which: int) -> Any:
-    """Tokens of the binary parse where there is one, else of the sentence split at spaces."""
+    """The words of a sentence, separated by spaces, from the binary parse if there is one; else the sentence itself."""
     parse = row.get(f"sentence{which}_binary_parse")
     if isinstance(parse, str) and parse:
         return " ".join(parse.replace("(", " ").replace(")", " ").split())
@@ -79,7 +82,7 @@ def _from_three(*paths: Path) -> Iterator[Triple]:
     if not len(first) == len(second) == len(labels):
         raise ValueError(
             f"{paths[0].parent}: {paths[0].name}, {paths[1].name} and {paths[2].name} have {len(first)}, {len(second)} "
-            f"and {len(labels)} lines; they must have as many. Is one of them cut off?"
+            f"and {len(labels)} lines; they must have the same number. Is one of them cut off?"
         )
     yield from zip(labels, first, second, strict=True)
 
@@ -102,7 +105,7 @@ def _from_tsv(path: Path) -> Iterator[Triple]:
 
 
 def _collect(triples: Iterator[Triple], path: Path) -> Pairs:
-    """Leaves out what cannot be learnt from, and counts it."""
+    """The pairs with a known label and two sentences that are not empty; the others are counted by their fault."""
     premises, hypotheses, labels = [], [], []
     skipped = {"no gold label": 0, "unknown label": 0, "empty sentence": 0}
     for label, first, second in triples:

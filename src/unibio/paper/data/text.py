@@ -1,4 +1,4 @@
-"""Sentence pairs as arrays of word numbers, and the table of vectors that goes with them."""
+"""Turns sentence pairs into arrays of word numbers, with a table that has the vector of each word."""
 
 import collections
 import itertools
@@ -15,14 +15,15 @@ PADDING, UNKNOWN = 0, 1
 
 
 class Vocabulary(NamedTuple):
-    """Numbers of words (0 padding, 1 unknown), their vectors scaled to unit variance, and the words without one."""
+    """The number of each word (0 is padding, 1 an unknown word), the table of their vectors, scaled to variance 1 over
+    all entries, and the words without a vector, with their counts."""
 
     numbers: dict[str, int]
     table: np.ndarray
     missing: dict[str, int]
 
     def encode(self, sentences: Sequence[Sequence[str]], length: int) -> np.ndarray:
-        """(rows, length), cut at `length` and padded with 0."""
+        """Word numbers as an array (rows, length): longer sentences are cut, shorter ones padded with 0."""
         checks.whole_number("length", length, low=1)
         out = np.zeros((len(sentences), length), np.int32)
         for row, words in zip(out, sentences, strict=True):
@@ -31,12 +32,15 @@ class Vocabulary(NamedTuple):
         return out
 
     def inputs(self, pairs: Pairs, lengths: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Both sentences of every pair, premises cut at lengths[0] words, hypotheses at lengths[1]."""
+        """The word numbers of all premises, lengths[0] words each, and of all hypotheses, lengths[1] words each."""
         return self.encode(pairs.premises, lengths[0]), self.encode(pairs.hypotheses, lengths[1])
 
 
 def vocabulary(pairs: Sequence[Pairs], vectors: Vectors) -> Vocabulary:
-    """The words of these pairs that have a vector, as they stand or in lower case; the others share the mean vector."""
+    """Numbers the words of these pairs that have a vector, as they stand or in lower case.
+
+    All other words share the number of the unknown word, whose vector is the mean of the others.
+    """
     known = {word: i for i, word in enumerate(vectors.words)}
     numbers: dict[str, int] = {}
     missing: collections.Counter[str] = collections.Counter()

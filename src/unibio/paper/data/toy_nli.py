@@ -1,14 +1,15 @@
-"""Sentence pairs from a small grammar, for machines without SNLI. Not natural language: shown as such wherever used.
+"""Sentence pairs from a small grammar, for machines without SNLI. Results on them are labelled as not natural language.
 
-A scene has six slots (who, clothes, action, place, time, company), each with specific values in groups. The hypothesis
-names some slots, by a value or by its group; the premise names all slots but one, by values:
+A scene has six slots (who, clothes, action, place, time, company). Each slot has values, and its values form groups:
+"a nurse" belongs to "an adult". The premise names all slots but one, each by a value. The hypothesis names two to four
+slots, each by a value or by a group. The label follows from them:
 
-    entailment      every slot of the hypothesis is in the premise, with that value or one of that group
-    contradiction   the same, except that one of them has a value of another group
-    neutral         the slot that the premise leaves out is in the hypothesis; the others agree
+    entailment      the premise names every slot of the hypothesis, with the same value or one of the same group
+    contradiction   the same, except that one of these slots has a value of another group
+    neutral         the hypothesis names the slot that the premise leaves out; the others agree
 
-The hypothesis is drawn before the label, and the premise's values and its missing slot are uniform for every label: so
-neither sentence alone says anything about the label, and only relating them does.
+The hypothesis is drawn without regard to the label, and for every label the premise's values and its missing slot are
+uniform. So neither sentence alone gives the label away: a network has to compare them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ from unibio.core import checks
 from unibio.paper.data.snli import LABELS, Pairs
 from unibio.paper.data.vectors import Vectors
 
-# slot → group → values, each with its two phrasings; the group's own phrasing first
+# slot → group → values, each with two phrasings; the name of a group is its phrasing
 SCENE: dict[str, dict[str, tuple[str, ...]]] = {
     "who": {
         "an adult": ("a man|a gentleman", "a woman|a lady", "a nurse|a hospital worker", "a farmer|a rancher"),
@@ -78,7 +79,7 @@ def _pair(rng: np.random.Generator, label: str) -> tuple[str, str]:
 def _premise(
     rng: np.random.Generator, stated: dict[str, tuple[str, str]], general: dict[str, bool]
 ) -> dict[str, tuple[str, str]]:
-    """For each slot the value that the hypothesis states, any of its group if it states only that, any if nothing."""
+    """A value for each slot: the one in the hypothesis; any of its group, if the hypothesis has the group; else any."""
     premise = {}
     for slot, groups in SCENE.items():
         if slot in stated and not general[slot]:
@@ -89,7 +90,7 @@ def _premise(
 
 
 def _one(rng: np.random.Generator, options: Sequence[Any]) -> Any:
-    """One of them, each alike."""
+    """One of the options, each with the same probability."""
     return options[int(rng.random() * len(options))]
 
 
@@ -102,12 +103,13 @@ def _phrase(rng: np.random.Generator, value: str) -> str:
     return _one(rng, value.split("|"))
 
 
-def _sentence(said: dict[str, str]) -> str:
-    return " ".join(said.get(slot, "someone" if slot == "who" else "") for slot in _SLOTS)
+def _sentence(phrases: dict[str, str]) -> str:
+    return " ".join(phrases.get(slot, "someone" if slot == "who" else "") for slot in _SLOTS)
 
 
 def vectors(width: int = 50, seed: int = 0) -> Vectors:
-    """A vector for every word: of its slot, its group and itself, added up, so that words alike lie near each other."""
+    """A vector for every word: the sum of one for its slot, one for its group and one of its own. So words of one
+    group are near each other."""
     checks.whole_number("width", width, low=2)
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {"someone": rng.normal(size=width)}

@@ -1,4 +1,4 @@
-"""Word vectors: GloVe text or npz, and the words of a data set looked up in them."""
+"""Reads word vectors from GloVe's text files and from npz files, and writes the latter."""
 
 import zipfile
 import zlib
@@ -19,7 +19,8 @@ class Vectors(NamedTuple):
 
 
 def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
-    """From GloVe text (`word 0.1 −0.2 …`) or an npz with `words` and `vectors`; only the words in `keep`, if given."""
+    """Reads a text file with lines `word 0.1 −0.2 …` or an npz with arrays `words` and `vectors`; only these
+    words, if `keep` is given."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path} with word vectors.")
@@ -28,7 +29,7 @@ def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
 
 
 def save(vectors: Vectors, path: str | Path) -> None:
-    """A compact npz that `read` reads: plain arrays, no pickle."""
+    """Writes a compressed npz that `read` can read. It holds plain arrays and nothing pickled."""
     words = np.asarray(vectors.words, dtype=np.str_)
     write_file(Path(path), lambda file: np.savez_compressed(file, words=words, vectors=vectors.matrix))
 
@@ -38,7 +39,7 @@ def _from_npz(path: Path, wanted: set[str] | None) -> Vectors:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             words, matrix = stored["words"], stored["vectors"]
     except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is no npz with arrays `words` and `vectors` ({error}).") from None
+        raise ValueError(f"{path} is not an npz file with arrays `words` and `vectors` ({error}).") from None
     if not np.issubdtype(matrix.dtype, np.floating):
         raise ValueError(f"{path}: vectors must be floating numbers; got {matrix.dtype}.")
     if matrix.ndim != 2 or words.shape != matrix.shape[:1]:

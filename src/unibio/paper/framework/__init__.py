@@ -1,1 +1,1 @@
-"""What runs the studies, keeps their tables, draws their figures and writes the report."""
+"""Runs the studies, saves their tables, draws their figures and writes the report."""

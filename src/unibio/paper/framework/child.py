@@ -1,7 +1,7 @@
-"""One experiment in a process of its own, started by the command that `study.child` gives.
+"""Runs one experiment in a process of its own. `study.child` gives the command that starts it.
 
-It tells what it does by lines of JSON on its stdout, (kind, text) as in `Event`, and ends when its stdin is closed, as
-it is when its parent ends, however that dies.
+The process writes a line of JSON to its stdout for each event: the kind and the text of an `Event`. It ends when its
+stdin is closed. The operating system closes it when the parent ends, also if the parent is killed.
 """
 
 import json
@@ -11,17 +11,17 @@ import threading
 from pathlib import Path
 
 from unibio.files.cache import set_up_jax
-from unibio.paper.framework.reproduce import Event, make_and_tell
+from unibio.paper.framework.reproduce import Event, make_and_notify
 from unibio.paper.framework.study import Options, load
 
 
 def main() -> None:
-    """Makes a part; or, with `turn`, helps another process with the pieces of one."""
+    """Runs the experiment and writes its folder. With `turn` above 0 only computes pieces for the parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     events = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what else is printed goes to stderr
+    os.dup2(2, 1)  # everything else that is printed goes to stderr
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         print(json.dumps([event.kind, event.text]), file=events, flush=True)
 
     out, name, given = json.loads(sys.argv[1])
@@ -30,9 +30,9 @@ def main() -> None:
     if options.turn:
         load(name).run(options, lambda text: None)
     else:
-        make_and_tell(Path(out), name, options, tell)
+        make_and_notify(Path(out), name, options, send)
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # nothing is ever sent
+    os.read(0, 1)  # the parent never writes: this returns when stdin is closed
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The folder of one study: its tables, and how and how fast they were made."""
+"""Reads and writes the folder of one study: its tables, the options and versions they were made with, and the times."""
 
 from pathlib import Path
 
@@ -8,15 +8,16 @@ _RESULT, _TIMES = "result.json", "seconds.json"
 
 
 def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds: float) -> None:
-    """The tables and `facts` in result.json, equal between two runs; apart from them the times, which are not."""
+    """Writes the tables and, in result.json, `facts` and the checksums. Times are written apart, to seconds.json and
+    seconds.csv, so that all other files are the same in every run with the same options."""
     write(folder / _RESULT, facts, tables)
     write(folder / _TIMES, {"seconds": seconds}, clock)
 
 
 def read_part(folder: Path) -> tuple[Row, Tables]:
-    """What `write_part` wrote, if every file is as it was; else a ValueError that says which is not."""
+    """Reads what `write_part` wrote. Raises a ValueError that names the file if one is missing or was changed."""
     facts = read_json(folder / _RESULT)
-    options, versions = facts.get("options"), facts.get("versions")  # the report shows them
+    options, versions = facts.get("options"), facts.get("versions")  # the report shows both, so they must be there
     if not (
         isinstance(options, dict)
         and {"seeds", "seed", "full"} <= options.keys()

@@ -1,7 +1,7 @@
-"""An experiment of many independent pieces, each kept on disk when it is finished.
+"""Experiments that consist of many independent pieces. Each piece is saved to disk as soon as it is finished.
 
-Several processes may run the same experiment side by side: each goes through the pieces in another order, and what one
-has finished, the others find.
+Several processes may run the same experiment side by side. Each goes through the pieces in another order and reads
+from the disk those that another process has finished.
 """
 
 import contextlib
@@ -14,23 +14,26 @@ from typing import NamedTuple
 
 from unibio.files.store import Store, Table
 from unibio.files.tables import Row, Rows, as_columns, as_rows
-from unibio.paper.framework.study import Options, Say, child
+from unibio.paper.framework.study import Options, Progress, child
 
 
 class Piece(NamedTuple):
-    """name, and a function of a module with its arguments, plain numbers and texts."""
+    """A name, and a call that computes the piece: a module's function and its arguments, numbers and texts."""
 
     name: str
     fn: Callable[..., Rows]
     arguments: Row
 
 
-def gather(pieces: Sequence[Piece], options: Options, say: Say, data: str = "") -> dict[str, Rows]:
-    """The table of every piece by its name. Interrupted, it has kept what is finished, if there is a folder.
+def gather(pieces: Sequence[Piece], options: Options, progress: Progress, data: str = "") -> dict[str, Rows]:
+    """The table of every piece, by the name of the piece.
+
+    Finished pieces are saved in `options.folder`, if that is given: after an interruption the same call computes only
+    the others.
 
     Arguments:
-        options: says in which folder, and by `turn` in which order.
-        data: stands for the files that pieces read; pieces kept with another one are made anew.
+        options: `folder` is where the pieces are saved; `turn` chooses the order in which they are computed.
+        data: a digest of the files that pieces read. Pieces that were saved with another digest are computed again.
     """
     store = Store(options.folder or None)
     versions = {name: version(name) for name in ("unibio", "jax", "numpy")}
@@ -41,18 +44,21 @@ def gather(pieces: Sequence[Piece], options: Options, say: Say, data: str = "") 
 
     def make(piece: Piece) -> Table:
         rows = piece.fn(**piece.arguments)
-        say(f"{piece.name} ({len(found) + 1} of {len(pieces)})")
+        progress(f"{piece.name} ({len(found) + 1} of {len(pieces)})")
         return as_columns(rows)
 
     shuffled = random.Random(options.turn).sample(pieces, len(pieces))
-    for piece in {0: pieces, 1: pieces[::-1]}.get(options.turn, shuffled):  # two processes meet in the middle
+    for piece in {0: pieces, 1: pieces[::-1]}.get(
+        options.turn, shuffled
+    ):  # from both ends: two processes meet in the middle
         found[piece.name] = as_rows(store.table(functools.partial(facts, piece), functools.partial(make, piece)))
     return {piece.name: found[piece.name] for piece in pieces}
 
 
 @contextlib.contextmanager
 def helpers(name: str, options: Options) -> Iterator[None]:
-    """Inside, `options.jobs` − 1 other processes run the same experiment, each in another order."""
+    """A context in which `options.jobs` − 1 other processes run the same experiment, each in another order. They are
+    ended when the context is left."""
     turns = range(1, options.jobs) if options.folder and not options.turn else ()
     commands = [child("", name, options._replace(turn=turn)) for turn in turns]
     made: list[subprocess.Popen[bytes]] = []

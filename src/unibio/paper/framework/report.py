@@ -1,4 +1,4 @@
-"""The report: one HTML file without scripts or outside resources, made from the files of the parts alone."""
+"""Writes the report of `unibio reproduce`: one HTML file without scripts or outside resources."""
 
 import base64
 import html
@@ -18,7 +18,7 @@ _PAGE = Path(__file__).with_name("report.html")  # the page around the sections
 
 
 def write_report(out: Path) -> Path:
-    """Writes OUT/index.html from the finished parts: the same bytes from the same files."""
+    """Writes OUT/index.html from the files of the finished parts. The same files give the same bytes."""
     parts: dict[str, tuple[Row, Tables]] = {}
     missing: dict[str, str] = {}
     for name in EXPERIMENTS:
@@ -39,7 +39,7 @@ def write_report(out: Path) -> Path:
 
 
 def _header(parts: list[Row], missing: int) -> str:
-    """How many parts, and with what they were made."""
+    """How many experiments are there, and the versions and seeds they were made with."""
     made: dict[str, list[str]] = {}
     for facts in parts:
         options = {"seeds per curve": facts["options"]["seeds"], "first seed": facts["options"]["seed"]}
@@ -58,14 +58,14 @@ def _contents(parts: Iterable[str]) -> str:
 
 
 def _section(folder: Path, facts: Row, tables: Tables) -> str:
-    """One experiment: claim, figure, verdict, table, command, files."""
+    """One experiment: what the paper claims, the figure, the verdict, a table, the command, and links to the files."""
     name = folder.name
     experiment = load(name)
     described = " ".join((experiment.draw.__doc__ or "").split())
     return f"""<section id="{quote(name)}">
 <h2>{_prose(experiment.TITLE)}</h2>
 <p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>
-{_figure(folder, f"{experiment.TITLE}. {described}")}
+{_figure(folder, f"{experiment.TITLE} {described}")}
 <p class="verdict"><strong>Here:</strong> {_prose(experiment.verdict(tables))}</p>
 {_table(summary(experiment, tables))}
 <p>Run it again: {_code(command(name, facts["options"]))}</p>
@@ -74,7 +74,7 @@ def _section(folder: Path, facts: Row, tables: Tables) -> str:
 
 
 def command(name: str, options: dict[str, Any]) -> str:
-    """The command that makes a part."""
+    """The command that runs the experiment again with these options."""
     words = f"unibio reproduce {name} --out DIR --seeds {options['seeds']}"
     words += f" --seed {options['seed']}" if options["seed"] != Options().seed else ""
     words += "".join(f" --set {key}={value}" for key, value in options.get("settings", {}).items())
@@ -97,7 +97,7 @@ def _links(folder: Path, tables: Tables) -> str:
 
 
 def _table(rows: Rows) -> str:
-    """A table that scrolls by itself where the page is narrow."""
+    """A table in a box of its own, which scrolls sideways if the page is too narrow for it."""
     head = "".join(
         f'<th scope="col"{_class(value)}>{_text(key.replace("_", " "))}</th>' for key, value in rows[0].items()
     )
@@ -120,12 +120,12 @@ def _text(value: Any) -> str:
 
 
 def _code(text: str) -> str:
-    """Words that are not broken at their hyphens."""
+    """Text as code, in which no line is broken at a hyphen inside a word."""
     return f"<code>{' '.join(f'<span>{_text(word)}</span>' for word in text.split())}</code>"
 
 
 def _prose(text: str) -> str:
-    """Escaped, with ^{…} and ^(…) raised and _x lowered, as in the paper's formulas."""
+    """Escaped text in which ^{…} and ^(…) become superscripts and _x a subscript, as in formulas."""
     raised = re.sub(r"\^(?:\{([^{}]*)\}|\(([^()]*)\))", r"<sup>\1\2</sup>", _text(text))
     return re.sub(r"_([A-Za-z0-9])\b", r"<sub>\1</sub>", raised)
 

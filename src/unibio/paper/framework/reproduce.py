@@ -1,8 +1,13 @@
-"""All experiments into one folder: tables, figures and a report, in steps that survive an interruption.
+"""Runs experiments and writes their tables, figures and one report into a folder. After an interruption the same call
+continues with the experiments that are not finished.
 
-OUT/unibio.json marks the folder as ours; OUT/index.html is the report. Each part OUT/NAME has its tables (*.csv, the
-same bytes for the same seeds), result.json (options, versions, SHA-256 of every table), seconds.* (what the clock said)
-and figure.* (drawn from those files).
+A part is the folder of one experiment. In the folder OUT that the user chooses there are:
+
+- OUT/unibio.json, which marks the folder as one of `unibio reproduce`, and OUT/index.html, the report;
+- OUT/NAME/*.csv, the tables of the experiment NAME, the same bytes for the same seeds;
+- OUT/NAME/result.json, the options, the versions of the packages, and the SHA-256 of every table;
+- OUT/NAME/seconds.json (and seconds.csv), how long it took;
+- OUT/NAME/figure.svg, .pdf and .png, drawn from the files above.
 """
 
 import asyncio
@@ -21,17 +26,17 @@ import jax
 
 from unibio.comparison import plot
 from unibio.core import checks
-from unibio.files.folders import claim, is_ours
+from unibio.files.folders import is_ours, mark_ours
 from unibio.files.tables import Row, Tables
 from unibio.paper.framework.parts import read_part, write_part
 from unibio.paper.framework.report import FIGURES, write_report
-from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, Say, child, load, summary
+from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, Progress, child, load, summary
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
-_LONGEST_LINE = 2**24  # of what a child tells: an error message of XLA may hold a whole program
+_LONGEST_LINE = 2**24  # in bytes, of a child process's events: an error message of XLA may hold a whole program
 _DIED = "its process died, perhaps for lack of memory; run it again with --jobs 1."
-# Rough seconds of each part. The longest start first, so that no worker is left with a long one at the end.
+# Rough seconds of each part on two cores. The longest start first, so that none of them runs alone at the end.
 COSTS = {
     "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
     "complexity": 12, "rates": 10, "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
@@ -39,15 +44,18 @@ COSTS = {
 
 
 class Event(NamedTuple):
-    """Something to tell: a part is kept (verdict), to be redone (why), started, says, finished (verdict), failed,
-    drawn."""
+    """What has happened to a part. Kinds, each with what `text` holds:
+
+    unchanged (the verdict: it was finished before and is not run again), redone (why the old result cannot be used),
+    started, progress (what it does now), finished (the verdict), failed (the error), drawn (the verdict).
+    """
 
     kind: str
-    name: str
+    name: str  # of the experiment
     text: str = ""
 
 
-Tell = Callable[[Event], None]
+Listener = Callable[[Event], None]
 
 
 def reproduce(
@@ -55,17 +63,20 @@ def reproduce(
     out: str | os.PathLike[str],
     options: Options = Options(),
     jobs: int = 1,
-    tell: Tell = lambda event: None,
+    on_event: Listener = lambda event: None,
 ) -> dict[str, str]:
-    """Runs the experiments (all if none is named) that are not in the folder yet, in float64; their verdicts by name.
+    """Runs experiments in float64, writes their parts and the report, and returns their verdicts by name.
 
-    Parts that are there with the same options and intact are kept. An interruption leaves the finished ones and a
-    report of them. A part that fails does not stop the others; its error is raised at the end.
+    An experiment is not run again if its part is complete, was made with the same options and the same version of
+    unibio, and none of its files was changed. After an interruption the finished parts are there, with a report of
+    them. If one fails the others still run; then its error is raised.
 
     Arguments:
-        jobs: how many at once, each in its own process (not where an event loop is running, as in a notebook); with 1,
-            in this one.
-        tell: is called with every `Event`.
+        names: the experiments; without any, all of them (the long ones only with `options.full`).
+        out: a new or empty folder, or one of an earlier call.
+        jobs: how many experiments run at once. With 1 they run in this process; with more, each in a process of its
+            own, which does not work where an event loop is running, as in a notebook.
+        on_event: is called with every `Event`.
     """
     chosen = checked_names(names, options.full)
     if options.settings and chosen != ["hypercleaning"]:
@@ -73,20 +84,22 @@ def reproduce(
     checks.whole_number("jobs", jobs, low=1)
     checks.whole_number("seeds", options.seeds, low=1)
     checks.whole_number("seed", options.seed, low=0)
-    checks.number("seed", options.seed, high=2**31)  # some parts count on from it, and a key has 32 bits
-    plot.style()  # without matplotlib, say so before hours of work
+    # Some experiments use the seeds after this one, too, and a seed must fit into 32 bits.
+    checks.number("seed", options.seed, high=2**31)
+    plot.style()  # raises if matplotlib is missing, before hours of work
     out = Path(out)
-    claim(out, MADE_BY)
-    due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
+    mark_ours(out, MADE_BY)
+    due = [name for name in chosen if _is_due(out, name, options, on_event)]
+    due.sort(key=lambda name: -COSTS.get(name, 0))
     options = options._replace(jobs=jobs)
     errors: list[Exception] = []
     try:
         if min(jobs, len(due)) > 1:
-            errors += asyncio.run(_in_processes(out, due, options, tell))
+            errors += asyncio.run(_in_processes(out, due, options, on_event))
         else:
             for name in due:
-                tell(Event("started", name))
-                errors += make_and_tell(out, name, options, tell)
+                on_event(Event("started", name))
+                errors += make_and_notify(out, name, options, on_event)
     finally:
         for name in due:
             shutil.rmtree(_unfinished(out, name), ignore_errors=True)
@@ -96,8 +109,9 @@ def reproduce(
     return {name: load(name).verdict(read_part(out / name)[1]) for name in chosen}
 
 
-def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict[str, str]:
-    """Every figure and the report once more, from the files alone; the verdicts of the parts that are intact."""
+def replot(out: str | os.PathLike[str], on_event: Listener = lambda event: None) -> dict[str, str]:
+    """Draws every figure and writes the report again from the tables in the folder, without running anything. Returns
+    the verdicts of the parts whose files are complete and unchanged."""
     out = Path(out)
     plot.style()
     if not is_ours(out, MADE_BY):
@@ -107,23 +121,25 @@ def replot(out: str | os.PathLike[str], tell: Tell = lambda event: None) -> dict
         try:
             _, tables = read_part(out / name)
         except ValueError as error:
-            tell(Event("failed", name, str(error)))
+            on_event(Event("failed", name, str(error)))
             continue
         _draw(out / name, name, tables)
         verdicts[name] = load(name).verdict(tables)
-        tell(Event("drawn", name, verdicts[name]))
+        on_event(Event("drawn", name, verdicts[name]))
     write_report(out)
     return verdicts
 
 
 def checked_names(names: Sequence[str], full: bool = False) -> list[str]:
-    """Each once; if there are none all, the long ones only in full. An unknown one is refused with the nearest."""
+    """The names, each once; if there are none, all experiments, the long ones only with `full`. Raises for an unknown
+    name and proposes the nearest."""
     for name in names:
         checks.nearest(name, EXPERIMENTS, "experiment")
     return list(dict.fromkeys(names)) or [name for name in EXPERIMENTS if full or name not in BY_NAME]
 
 
-def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
+def _is_due(out: Path, name: str, options: Options, on_event: Listener) -> bool:
+    """Whether the experiment must run. If it need not, a figure that is missing is drawn."""
     if not (out / name).exists():
         return True
     now = _facts(name, options)
@@ -133,11 +149,11 @@ def _is_due(out: Path, name: str, options: Options, tell: Tell) -> bool:
     except ValueError as error:
         tables, fault = {}, str(error)
     if fault:
-        tell(Event("redone", name, fault))
+        on_event(Event("redone", name, fault))
         return True
     if not all((out / name / figure).is_file() for figure in FIGURES):
         _draw(out / name, name, tables)
-    tell(Event("kept", name, load(name).verdict(tables)))
+    on_event(Event("unchanged", name, load(name).verdict(tables)))
     return False
 
 
@@ -148,7 +164,7 @@ def _facts(name: str, options: Options) -> Row:
 
 
 def _difference(old: Row, new: Row) -> str:
-    """What makes a part another one: its options, or the version of this package; "" if nothing does."""
+    """In which options, or in which version of unibio, two results differ; "" if they agree."""
     was, now = ({**facts["options"], "version": facts["versions"]["unibio"]} for facts in (old, new))
     return ", ".join(
         f"made with {key} {was.get(key)}, not {now.get(key)}"
@@ -161,19 +177,20 @@ def _unfinished(out: Path, name: str) -> Path:
     return out / f".{name}.tmp"
 
 
-def make_and_tell(out: Path, name: str, options: Options, tell: Tell) -> list[Exception]:
-    """Makes a part and tells what it says and how it ends; a list with its error, empty if it succeeded."""
+def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) -> list[Exception]:
+    """`make_part`, with events for its progress and its end. Returns a list with its error, empty if it succeeded."""
     try:
-        verdict = make_part(out, name, options, lambda text: tell(Event("says", name, text)))
+        verdict = make_part(out, name, options, lambda text: on_event(Event("progress", name, text)))
     except Exception as error:
-        tell(Event("failed", name, f"{type(error).__name__}: {error}"))
+        on_event(Event("failed", name, f"{type(error).__name__}: {error}"))
         return [error]
-    tell(Event("finished", name, verdict))
+    on_event(Event("finished", name, verdict))
     return []
 
 
-def make_part(out: Path, name: str, options: Options, say: Say) -> str:
-    """One experiment under a temporary name, renamed when all of it is there; its verdict."""
+def make_part(out: Path, name: str, options: Options, progress: Progress) -> str:
+    """Runs one experiment, writes its part under a temporary name, renames that when it is complete; returns the
+    verdict."""
     folder = _unfinished(out, name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -182,30 +199,30 @@ def make_part(out: Path, name: str, options: Options, say: Say) -> str:
     plot.warm_up()
     pieces = out / f".{name}.pieces"
     with quiet(), float64():
-        tables = load(name).run(options._replace(folder=str(pieces)), say)
+        tables = load(name).run(options._replace(folder=str(pieces)), progress)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
     if _facts(name, options) != facts:
         raise ValueError(f"the files that {name} reads have changed while it ran; run it again.")
     write_part(folder, facts, tables, clock, seconds)
-    say("drawing")
+    progress("drawing")
     _, tables = read_part(folder)
     _draw(folder, name, tables)
-    summary(load(name), tables)  # a part that cannot be reported is not finished
+    summary(load(name), tables)  # an error in it is raised now, before the part counts as finished
     verdict = load(name).verdict(tables)
     old = out / f".{name}.old"
-    shutil.rmtree(old, ignore_errors=True)  # of a process that was killed below
+    shutil.rmtree(old, ignore_errors=True)  # left behind by a process that was killed during the lines below
     if (out / name).exists():
         (out / name).rename(old)
     folder.rename(out / name)
-    for useless in (old, pieces):
-        shutil.rmtree(useless, ignore_errors=True)
+    for leftover in (old, pieces):
+        shutil.rmtree(leftover, ignore_errors=True)
     return verdict
 
 
 @contextlib.contextmanager
 def float64() -> Iterator[None]:
-    """Everything inside is computed in float64."""
+    """A context in which JAX computes in float64."""
     config: Any = jax.config
     before = config.jax_enable_x64
     config.update("jax_enable_x64", True)
@@ -221,16 +238,16 @@ def _draw(folder: Path, name: str, tables: Tables) -> None:
         plot.save(drawn, folder / figure)
 
 
-async def _in_processes(out: Path, names: list[str], options: Options, tell: Tell) -> list[Exception]:
-    """Each part in a process of its own, `options.jobs` at once; the errors of those that failed. An end of this
-    function, by Ctrl-C too, is theirs."""
+async def _in_processes(out: Path, names: list[str], options: Options, on_event: Listener) -> list[Exception]:
+    """Makes each part in a process of its own, `options.jobs` of them at once, and returns the errors of those that
+    failed. If this function is interrupted, by Ctrl-C for example, it kills the processes."""
     errors: list[Exception] = []
     free = asyncio.Semaphore(options.jobs)
     pipe = asyncio.subprocess.PIPE
 
     async def make(name: str) -> None:
         async with free:
-            tell(Event("started", name))
+            on_event(Event("started", name))
             command = child(str(out), name, options._replace(jobs=1))
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, start_new_session=True, limit=_LONGEST_LINE
@@ -239,15 +256,15 @@ async def _in_processes(out: Path, names: list[str], options: Options, tell: Tel
             try:
                 async for line in process.stdout:  # type: ignore[union-attr]
                     kind, text = json.loads(line)
-                    if kind == "says":
-                        tell(Event(kind, name, text))
+                    if kind == "progress":
+                        on_event(Event(kind, name, text))
                     else:
                         end = Event(kind, name, text)
                 await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()
-            tell(end)
+            on_event(end)
             if end.kind == "failed":
                 errors.append(ChildProcessError(f"{name}: {end.text}"))
 

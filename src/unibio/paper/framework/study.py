@@ -1,4 +1,7 @@
-"""What an experiment is, and the list of them all. Each is a module with the names of `Experiment`."""
+"""What an experiment is, the table of all experiments, and what several of them share.
+
+An experiment is a module with the names that the protocol `Experiment` lists.
+"""
 
 import concurrent.futures as futures
 import importlib
@@ -34,76 +37,73 @@ EXPERIMENTS = {
     "schedules": "studies.schedules",
     "hypercleaning": "cleaning.hypercleaning",
 }
-BY_NAME = ("hypercleaning",)  # run if named, or with --full
-SECONDS = "seconds"  # the one table that may differ between two runs
+BY_NAME = ("hypercleaning",)  # these take minutes to hours, so they run only if they are named, or with --full
+SECONDS = "seconds"  # the name of the table of times, the only one that differs between two runs with the same options
 
 
 class Options(NamedTuple):
-    """Seeds per curve, the first seed, whether to run at full size, and settings of one experiment as (name, text).
+    """How an experiment is run. The last three fields do not change the result."""
 
-    The last three change nothing in the result: where an experiment may keep pieces of it, how many processes work on
-    it, and which of them this is.
-    """
-
-    seeds: int = 64
-    seed: int = 0
-    full: bool = False
-    settings: tuple[tuple[str, str], ...] = ()
-    folder: str = ""
-    jobs: int = 1
-    turn: int = 0
+    seeds: int = 64  # per curve
+    seed: int = 0  # the first one
+    full: bool = False  # at full size, where the experiment has one
+    settings: tuple[tuple[str, str], ...] = ()  # (name, text) of --set
+    folder: str = ""  # where an experiment may save finished pieces
+    jobs: int = 1  # how many processes work on it
+    turn: int = 0  # which of these processes this is; 0 is the one that writes the result
 
     def facts(self) -> Row:
-        """What a result depends on."""
+        """The options that the result depends on."""
         facts = {"seeds": self.seeds, "seed": self.seed, "full": self.full}
         return facts | ({"settings": dict(self.settings)} if self.settings else {})
 
 
-Say = Callable[[str], None]  # what an experiment tells of its progress
+Progress = Callable[[str], None]  # gets a line of text whenever an experiment begins or ends a part of its work
 
 
 class Experiment(Protocol):
-    """A module of `unibio.paper`. The first line of its docstring is shown in lists.
+    """A module of `unibio.paper`. `unibio list` shows the first line of its docstring.
 
-    Figures are drawn in the house style. The report shows the last table, the clock's apart; a module with a function
-    `summary(tables)` shows what that returns.
+    The report shows the last table (not counting the table of times), or what `summary(tables)` returns if the module
+    has such a function.
     """
 
-    TITLE: str
+    TITLE: str  # the question that the experiment answers
     PAPER: str  # what the paper claims
 
-    def run(self, options: Options, say: Say) -> Tables: ...
-    def draw(self, tables: Tables) -> "Figure": ...
-    def verdict(self, tables: Tables) -> str: ...
+    def run(self, options: Options, progress: Progress) -> Tables: ...  # all the computation
+    def draw(self, tables: Tables) -> "Figure": ...  # called with the package's plot style switched on
+    def verdict(self, tables: Tables) -> str: ...  # first a sentence that answers the question, then the numbers
 
 
 def child(out: str, name: str, options: Options) -> list[str]:
-    """The command that makes a part in a process of its own (child.py), which imports from where this one does."""
+    """The command that runs an experiment in a process of its own (child.py) with the import paths of this one."""
     start = f"import sys; sys.path[:] = {sys.path!r}; from unibio.paper.framework.child import main; main()"
     return [sys.executable, "-c", start, json.dumps([out, name, options._asdict()])]
 
 
 def load(name: str) -> Experiment:
-    """The experiment of that name."""
+    """Imports the module of the experiment with this name."""
     module: Any = importlib.import_module(f"unibio.paper.{EXPERIMENTS[name]}")
     return module
 
 
 def summary(experiment: Experiment, tables: Tables) -> Rows:
-    """What the report shows of an experiment's tables."""
+    """The rows that the report shows for an experiment: its own `summary`, or the last table that holds no times."""
     own = getattr(experiment, "summary", None)
     return own(tables) if own else [rows for table, rows in tables.items() if table != SECONDS][-1]
 
 
-def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
-    """run(*case, key) for every case and every seed in one program; leaves (cases, seeds, …).
+def over(curve: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
+    """Computes curve(*case, key) for every case and every seed in one program, as arrays (cases, seeds, …).
 
-    A seed has the same random numbers in every case: cheaper, and curves differ by their settings alone. An even
-    number of seeds goes in two halves at once: small arrays keep one core busy, not two.
+    A seed has the same random numbers in every case, so that curves differ by their settings alone. If the number of
+    seeds is even, two threads compute one half of the seeds each, because one program on arrays as small as these
+    keeps only one core busy.
     """
 
     def program(numbers: list[np.ndarray], keys: jax.Array) -> Any:
-        return jax.vmap(lambda *case: jax.vmap(lambda key: run(*case, key))(keys))(*numbers)
+        return jax.vmap(lambda *case: jax.vmap(lambda key: curve(*case, key))(keys))(*numbers)
 
     def half(keys: jax.Array) -> Any:
         return jax.tree.map(np.asarray, compiled(numbers, keys))
@@ -118,7 +118,7 @@ def over(run: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: O
 
 
 def sine_gradient(state: State) -> jax.Array:
-    """‖∇Φ(x)‖ of Example 3, Φ = sin(sin x)."""
+    """‖∇Φ(x)‖ of Example 3, where Φ(x) = sin(sin x)."""
     return jnp.abs(jnp.cos(state.x) * jnp.cos(jnp.sin(state.x)))
 
 
@@ -126,20 +126,25 @@ def on_example3(
     solver: BilevelSolver, p: float, steps: int, key: jax.Array, noise: Noise | None = None, start: float = 1.0,
     watch: Callable[[Any], Any] = sine_gradient,
 ) -> Log:  # fmt: skip
-    """The log of a run on Example 3 from (start, start), with noise at both levels; `watched` is ‖∇Φ(x_t)‖."""
+    """The log of a run on Example 3 from x = y = start. `noise` acts at both levels; the column `watched` of the log
+    holds watch(state_t), by default the true ‖∇Φ(x_t)‖."""
     both = jnp.asarray(start)
     return trajectory(example3(p, noise, noise), solver, both, both, steps, key, watch=watch)[1]
 
 
 def running_slope(values: np.ndarray) -> float:
-    """Slope of the running mean on log–log axes, for t > 10."""
+    """The slope of a straight line fitted to log(mean of the first t values) against log t, for t > 10."""
     t = np.arange(1, len(values) + 1)
     mean = np.cumsum(values) / t
     return float(np.polyfit(np.log(t[10:]), np.log(mean[10:]), 1)[0])
 
 
 def statistics(values: np.ndarray, eta: float) -> dict[str, float]:
-    """Of curves (seeds, T), medians over seeds: mean, mean of the last 50, slope, first t below 2η (T if none)."""
+    """Medians over seeds of four numbers of each curve; `values` has the shape (seeds, T).
+
+    They are the mean, the mean of the last 50 values, the slope of the running mean, and the first t at which the value
+    is below 2η (T if there is none).
+    """
     slopes = [running_slope(row) for row in values]
     below = values < 2 * eta
     hits = np.where(below.any(axis=1), below.argmax(axis=1), values.shape[1])

@@ -1,1 +1,1 @@
-"""The paper's synthetic study: a file for each figure."""
+"""The paper's experiments on synthetic problems, and ours beside them: a file for each figure."""

@@ -1,4 +1,4 @@
-"""ℓ_p regression with corrupted targets (Example 2): Φ and the detection of corrupted samples, every solver."""
+"""Every solver on ℓ_p regression with corrupted targets (Example 2): the Φ it reaches, the samples it finds."""
 
 import itertools
 from typing import Any
@@ -19,18 +19,19 @@ from unibio.hypergradients import Identity, Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.sgd import SGD
-from unibio.paper.framework.study import Options, Say
+from unibio.paper.framework.study import Options, Progress
 from unibio.problems import corrupted_regression, lp_regression
 from unibio.run.ensemble import Ensemble, run_ensemble
 from unibio.solvers.step_sizes import stepping
 
-TITLE = "Hyper-cleaning of ℓ_p regression (Example 2)"
-PAPER = "ℓ_p regression with a weight per sample is an instance of the problem class; it is not run in the paper."
+TITLE = "Which solver cleans ℓ_p regression best? (Example 2)"
+PAPER = "ℓ_p regression with a weight for each sample belongs to the class of problems. The paper does not run it."
 ORDERS, N, D, BATCH, CALLS = (2.0, 3.0, 4.0, 6.0), 200, 10, 20, 40_000
 LOWER = (1e-5, 1e-4, 1e-3, 1e-2)
 PLAIN, NORMALISED, ADAM = (30.0, 200.0, 1000.0), (0.1, 0.5, 2.0), (0.02, 0.1, 0.5)
 
-# Three terms, three lower steps, as the paper's hyper-cleaning; upper step sizes by the kind of step.
+# Three terms and three lower steps, as in the paper's hyper-cleaning. Beside each solver are the upper step sizes to
+# try: a step along the gradient, one of a fixed length and one of Adam need different numbers.
 CONTESTANTS: dict[str, tuple[Any, tuple[float, ...]]] = {
     "UniBiO": (sv.UniBiO(1, lower=EpochSGD(steps=3, first_epoch=3), hypergradient=Neumann(terms=3)), NORMALISED),
     "UniBiO (practical)": (
@@ -54,8 +55,9 @@ CONTESTANTS: dict[str, tuple[Any, tuple[float, ...]]] = {
 
 
 class Detection(eqx.Module):
-    """`auroc`: the chance that a corrupted sample has a lower weight than a clean one, ties counting half; `loss`: f at
-    (x_t, y_t) on all validation samples, what a user would see."""
+    """The metrics. `auroc` is the share of pairs of a corrupted and a clean sample in which the corrupted one has the
+    lower weight, ties counting half. `loss` is f(x_t, y_t) on all validation samples, which is what a user would
+    see."""
 
     corrupted: jax.Array
 
@@ -69,7 +71,7 @@ class Detection(eqx.Module):
 
 @jax.jit
 def _phi(problem: Problem, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Φ(x) for rows of x, from y; inf where it is not finite."""
+    """Φ(x) for each row of x, with Newton's method started from the same row of y; inf where Φ is not finite."""
 
     def one(x: jax.Array, y: jax.Array) -> jax.Array:
         return oracle.value_f(problem, x, Newton()(problem, x, y)[0], problem.f_batches.whole())
@@ -78,8 +80,9 @@ def _phi(problem: Problem, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(phi), phi, jnp.inf)
 
 
-def run(options: Options, say: Say) -> Tables:
-    """Twelve settings of each solver on two seeds, chosen by Φ at the end; the best again on 24 other seeds."""
+def run(options: Options, progress: Progress) -> Tables:
+    """Tries twelve pairs of step sizes of each solver on two seeds and runs the pair with the lowest final Φ on 24
+    other seeds."""
     data = corrupted_regression(N, D, seed=options.seed)
     problems = {p: lp_regression(data.train, data.validation, p, 1e-2, BATCH) for p in ORDERS}
     starts = {p: lower_solution(problem, jnp.zeros(N), jnp.zeros(D)) for p, problem in problems.items()}
@@ -96,7 +99,7 @@ def run(options: Options, say: Say) -> Tables:
     for name, (solver, upper) in CONTESTANTS.items():
         settings = list(itertools.product(upper, LOWER))
         for p, problem in problems.items():
-            say(f"{name}, p = {p:g}")
+            progress(f"{name}, p = {p:g}")
             candidates = [stepping(solver, *setting) for setting in settings]
             twice = [candidate for candidate in candidates for _ in range(2)]
             tried = lanes(p, twice, jnp.tile(tuning[:2], len(settings)))
@@ -115,7 +118,7 @@ def run(options: Options, say: Say) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Validation loss above, AUROC below, a column for each p."""
+    """Above the validation loss, below the AUROC of the weights, both by oracle calls; a column for each p."""
     rows = tables["curves"]
     orders = distinct(rows, "p")
     made, axes = plot.panels(len(orders), 2, width=2.8, height=2.3, sharex=True)
@@ -135,14 +138,22 @@ def draw(tables: Tables) -> "plot.Figure":
 
 
 def verdict(tables: Tables) -> str:
-    """Says for each p which solver reaches the lowest Φ, and how well corrupted samples are found."""
+    """Names for each p the solver that reaches the lowest Φ, and how well it finds the corrupted samples."""
+    winners: dict[str, list[str]] = {}
     parts = []
     for p in distinct(tables["statistics"], "p"):
         rows = select(tables["statistics"], p=p)
         best = min(rows, key=lambda row: row["phi"])
         ours = select(rows, solver="UniBiO (practical)")[0]
+        winners.setdefault(best["solver"], []).append(f"{p:g}")
         parts.append(
-            f"p = {p:g}: {best['solver']} has the lowest Φ ({best['phi']:.4f}, AUROC {best['auroc']:.2f}), "
-            f"UniBiO (practical) {ours['phi']:.4f} ({ours['auroc']:.2f})"
+            f"at p = {p:g} {best['phi']:.4f} ({best['auroc']:.2f}), with UniBiO (practical) {ours['phi']:.4f} "
+            f"({ours['auroc']:.2f})"
         )
-    return f"With {CALLS:,} calls each: " + "; ".join(parts) + "."
+    calls = round(max(column(tables["curves"], "calls")), -4)
+    best_at = " and ".join(f"{name} at p = {', '.join(orders)}" for name, orders in winners.items())
+    return (
+        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {best_at}. It is "
+        f"{'; '.join(parts)}. In parentheses is the chance that a corrupted sample has a lower weight than a clean one "
+        "(AUROC)."
+    )
