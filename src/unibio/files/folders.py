@@ -9,14 +9,14 @@ _MARKER = "unibio.json"
 
 
 def is_ours(folder: Path, made_by: str) -> bool:
-    """Whether `claim` has marked the folder as ours."""
+    """Whether `mark_as_ours` has marked the folder as ours."""
     try:
         return read_json(folder / _MARKER) == {"made_by": made_by, "format": _FORMAT}
     except ValueError:
         return False
 
 
-def claim(folder: Path, made_by: str) -> None:
+def mark_as_ours(folder: Path, made_by: str) -> None:
     """Makes the folder and marks it; one that holds anything else is refused before a byte is written."""
     try:
         if folder.exists() and not folder.is_dir():

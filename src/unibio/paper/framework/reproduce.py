@@ -21,7 +21,7 @@ import jax
 
 from unibio.comparison import plot
 from unibio.core import checks
-from unibio.files.folders import claim, is_ours
+from unibio.files.folders import is_ours, mark_as_ours
 from unibio.files.tables import Row, Tables
 from unibio.paper.framework.parts import read_part, write_part
 from unibio.paper.framework.report import FIGURES, write_report
@@ -76,7 +76,7 @@ def reproduce(
     checks.number("seed", options.seed, high=2**31)  # some parts count on from it, and a key has 32 bits
     plot.style()  # without matplotlib, say so before hours of work
     out = Path(out)
-    claim(out, MADE_BY)
+    mark_as_ours(out, MADE_BY)
     due = sorted((name for name in chosen if _is_due(out, name, options, tell)), key=lambda name: -COSTS.get(name, 0))
     options = options._replace(jobs=jobs)
     errors: list[Exception] = []
