@@ -45,8 +45,10 @@ def descent_lemma() -> Found:
     last = (p - 1) / p * c.L_phi1 * step ** (p / (p - 1)) + c.L_phi2 / 2 * step**2
     whole = float(np.max(change + step * np.abs(gradient) - 2 * step * np.abs(m - gradient))) / last
     second = float(np.max(change - gradient * np.diff(x))) / last
-    text = f"Of the last two terms {tight:.4f} is used where the claim is tight and {whole:.2g} on Example 3 "
-    text += f"({second:.2g} by the second-order part of Φ alone)."
+    text = (
+        f"What is left for the last two terms is at most {tight:.4f} of them where the claim is tight, and {whole:.2g} "
+    )
+    text += f"on Example 3 ({second:.2g} by the second-order part of Φ alone)."
     return Found(judge(max(tight, whole, second) <= 1 + 1e-6), tight, text)
 
 
