@@ -49,7 +49,7 @@ def reproduce(
                 work.reproduce(chosen, out, options, min(jobs, os.cpu_count() or 1), progress.show)
     except KeyboardInterrupt:
         done = f"{len(progress.verdicts)} of {len(chosen)} parts are finished"
-        progress.console.print(f"stopped: {done}; run the same command again to continue")
+        progress.console.print(f"stopped; {done}, run the same command to continue")
         raise typer.Exit(_INTERRUPTED) from None
     finally:  # also after an error, because the report has the parts that are finished
         for name in (name for name in EXPERIMENTS if name in progress.verdicts):

@@ -28,8 +28,10 @@ def definition() -> Found:
     worst = float(np.max(np.linalg.norm(quotient, axis=1) / np.linalg.norm(z, axis=1)))
     with np.errstate(invalid="ignore"):
         lost = float(np.mean(np.isnan(y ** (p - 1))))
-    text = f"With the signed power sign(y)|y|^(p−1) the limit holds, with quotients of at most {worst:.0e} at p = 2.5. "
-    text += f"The plain power is not a number for {100 * lost:.0f} % of random y, the negative ones."
+    text = (
+        f"With the signed power sign(y)|y|^(p−1) the quotient near z = 0 is at most {worst:.0e} at p = 2.5. "
+        f"The plain power is not a number for {100 * lost:.0f} % of random y, the negative ones."
+    )
     return Found(judge(False, worst < 1e-9 and lost > 0), worst, text)
 
 
@@ -40,8 +42,10 @@ def modulus_of_a_power() -> Found:
     theory.scalar_modulus."""
     smallest = {p: float(np.min(moduli(*scalar_pairs(), p))) for p in (4.0, 6.0, 8.0)}
     off = max(abs(least / theory.modulus(p) - 1) for p, least in smallest.items())
-    text = f"Pairs of points allow a modulus of at most {listed(smallest.values(), '.4g')} at p = 4, 6, 8. "
-    text += f"This is the sharp modulus c_p to a relative {off:.0e}."
+    text = (
+        f"Pairs of points allow a modulus of at most {listed(smallest.values(), '.4g')} at p = 4, 6, 8. "
+        f"This is the sharp modulus c_p to a relative {off:.0e}."
+    )
     return Found(judge(min(smallest.values()) >= 1), smallest[8.0], text)
 
 
@@ -96,8 +100,10 @@ def bounded_generalised_hessian() -> Found:
         norms.append(float(np.max(np.linalg.eigvals(matrix / (3 * np.asarray(point)[:, None] ** 2)).real)))
         conditions.append(float(np.linalg.cond(matrix)))
     slope = float(np.polyfit(np.log(sizes), np.log(norms), 1)[0])
-    text = f"On an ℓ_4 regression λ_max(D H) is {norms[0]:.1e} where a weight w_1 of the model is 1e-2, and "
-    text += f"{norms[-1]:.1e} where it is 1e-4. It grows like w_1^({slope:.2f}), although κ(H) ≤ {max(conditions):.1f}."
+    text = (
+        f"On an ℓ_4 regression λ_max(D H) is {norms[0]:.1e} where a weight w_1 of the model is 1e-2, and "
+        f"{norms[-1]:.1e} where it is 1e-4. It grows like w_1^({slope:.2f}), although κ(H) ≤ {max(conditions):.1f}."
+    )
     return Found(judge(slope > -1), norms[-1], text)
 
 
@@ -151,8 +157,10 @@ def initial_gap() -> Found:
     problem, sharp = example3(4.0), theory.example3_constants(4.0).delta_phi
     phi = np.asarray(jax.vmap(lambda x, y: problem.f(x, y, None))(jnp.asarray(x), jnp.asarray(y_star)))
     gap = float(phi.max() - phi.min())
-    text = f"The largest minus the smallest value of Φ is {gap:.4f}, {gap / 2:.3f} times 2 and {gap / sharp:.4f} times "
-    text += "2 sin 1."
+    text = (
+        f"The largest minus the smallest value of Φ is {gap:.4f}, {gap / 2:.3f} times 2 and {gap / sharp:.4f} times "
+        "2 sin 1."
+    )
     return Found(judge(gap <= sharp * (1 + 1e-9) <= 2), gap, text)
 
 
@@ -173,6 +181,8 @@ def noise_assumption() -> Found:
     right = 2 * v / (1 - math.exp(-2))
     density = np.exp(e**2 / right - e**2 / (2 * v)) / math.sqrt(2 * math.pi * v)
     mean = float(np.sum(density) * (e[1] - e[0]))
-    text = f"The five variances are within {100 * within:.1f} % of the stated v. The light tail holds with σ_g1² = "
-    text += f"{right / v:.2f}v, where E exp(‖e‖²/σ_g1²) is {mean:.4f}; with σ_g1² = v this mean is infinite."
+    text = (
+        f"The five variances are within {100 * within:.1f} % of the stated v. With σ_g1² = {right / v:.2f}v "
+        f"E exp(‖e‖²/σ_g1²) is {mean:.4f}, which is exp(1); with σ_g1² = v it is infinite."
+    )
     return Found(judge(False, within < 0.02 and abs(mean - math.e) < 1e-6), mean, text)

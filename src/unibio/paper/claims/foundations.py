@@ -154,7 +154,10 @@ def _coupled(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.sum(np.sin(b), axis=-1), (np.cos(b) @ COUPLING) * np.cos(x), spow(b, 1 / 4)
 
 
-@claim("Theorem 1 (smoothness)", "‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖")
+@claim(
+    "Theorem 1 (smoothness)",
+    "‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖, where L_φ1 and L_φ2 contain an undefined l_{f,2}",
+)
 def holder_smoothness() -> Found:
     """The paper's constants contain an l_{f,2} that it does not define. With L_φ2 = l_f1 + l_f0·l_g2/μ_J +
     l_g1·l_f1/μ_J + l_g1·l_f0·l_g2/μ_J² and L_φ1 = l_p·L_φ2 the claim is true (docs/theory.md has the proof). It is
@@ -206,13 +209,15 @@ def generalised_hessian_of_examples() -> Found:
     the claim is false: (y − 1)⁴/4 has λ_min = (y − 1)²/y² = 0 at y = 1."""
     y = jnp.asarray([0.3, -0.7, 1.2])
     hessian = jax.jit(lambda p: jax.hessian(lambda y: example4(p).g(jnp.zeros(3), y, None))(y))
-    shares = []
-    for p in (2.0, 4.0, 6.0):
+    orders, shares = (2.0, 4.0, 6.0), []
+    for p in orders:
         scaling = 1 / ((p - 1) * np.abs(np.asarray(y)) ** (p - 2))
         least = np.min(np.linalg.eigvals(scaling[:, None] * np.asarray(hessian(p))).real)
         shares.append(float(np.min(moduli(*scalar_pairs(), p)) / least))
-    text = f"On Example 4 μ is {listed(shares, '.3f')} times λ_min at p = 2, 4, 6. "
-    text += "These factors are c_p, so the sharper λ_min ≥ μ/c_p is attained."
+    text = (
+        f"On Example 4 μ is {listed(shares, '.3f')} times λ_min at p = 2, 4, 6. The sharper bound c_p·λ_min on μ has "
+        f"the factors {listed(map(theory.modulus, orders), '.3f')}."
+    )
     return Found(judge(max(shares) <= 1 + 1e-9), max(shares), text)
 
 
@@ -257,8 +262,8 @@ def neumann_bias() -> Found:
     worst, ours = float(max(plain)), max(weighted + symmetric)
     text = (
         f"For J = D H the error in the Euclidean norm is up to {worst:.2f} times the bound. In the norm of D⁻¹ it is "
+        f"at most {max(weighted):.6f} times the bound, and for symmetric J at most {max(symmetric):.6f} times."
     )
-    text += f"at most {max(weighted):.6f} times the bound, and for symmetric J at most {max(symmetric):.6f} times."
     return Found(judge(worst <= 1 + 1e-9, ours <= 1 + 1e-9), worst, text)
 
 
@@ -279,8 +284,10 @@ def differentiability() -> Found:
     small, problems = jnp.asarray(1e-3), (example3(4.0), example4(4.0))
     limit = min(float(jax.grad(problem.f, 1)(small, small, None) / small**2) for problem in problems)
     differentiable, grows = np.max(quotient) <= 1 + 1e-9, np.all(np.diff(growth) > 0) and growth[-1] > 1e3
-    text = f"For h = y⁴ sin(1/y²) and p = 4, |h|/|z| ≤ {np.max(quotient):.2f}|y| tends to 0, but |h'|/y² grows from "
-    text += f"{growth[0]:.3g} to {growth[-1]:.3g} as y → 0. In Examples 3 and 4 |f'|/y² → {limit:.2f}, not 0."
+    text = (
+        f"For h = y⁴ sin(1/y²) and p = 4, |h|/|z| ≤ {np.max(quotient):.2f}|y| tends to 0, but |h'|/y² grows from "
+        f"{growth[0]:.3g} to {growth[-1]:.3g} as y → 0. In Examples 3 and 4 |f'|/y² → {limit:.2f}, not 0."
+    )
     return Found(judge(not (differentiable and grows)), float(growth[-1]), text)
 
 
@@ -299,8 +306,10 @@ def variance_bound() -> Found:
     c = theory.Constants(4.0, 1 / 3, 1.0, 1.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, sigma_g2=math.sqrt(10))
     known = abs(simulated / formula - 1) < 0.05
     held = simulated <= printed[0] and (not known or exact <= printed[1])
-    text = "With noise of variance σ² on the Hessian the variance of ĥ grows with Q, and the printed bound does not. "
-    text += f"At σ² = 2, Q = 6 it is {simulated:.1f} in a simulation and {formula:.0f} by its formula, the bound "
-    text += f"{printed[0]:.0f}. At σ² = Q = 10 it is {exact:.2e}, the bound {printed[1]:.0f} and the corrected bound "
-    text += f"{c.sigma_1(10) ** 2:.1e}."
+    text = (
+        "With noise of variance σ² on the Hessian the variance of ĥ grows with Q, and the printed bound does not. "
+        f"At σ² = 2, Q = 6 it is {simulated:.1f} in a simulation and {formula:.0f} by its formula, the bound "
+        f"{printed[0]:.0f}. At σ² = Q = 10 it is {exact:.2e}, the bound {printed[1]:.0f} and the corrected bound "
+        f"{c.sigma_1(10) ** 2:.1e}."
+    )
     return Found(judge(held), exact, text)

@@ -28,10 +28,10 @@ _SMALL, _NOISE = 0.1, 0.1  # a, and the standard deviation of the noise, in `eas
 
 @claim("Lemma (descent)", "Φ(x_{t+1}) ≤ Φ(x_t) − η‖∇Φ(x_t)‖ + 2η‖m_t − ∇Φ(x_t)‖ + (p−1)/p·L_φ1η^{p/(p−1)} + L_φ2η²/2")
 def descent_lemma() -> Found:
-    """Checked in two ways, each as a share of the last two terms. First where the claim is attained: for
-    ∇Φ = |x|^{1/(p−1)} + x, so that L_φ1 = L_φ2 = 1, by a step from x = 0 with m_t ≈ 0, among 201 values of x_t, 31 of η
-    and both signs of m_t, for p = 2, 4, 8. Second along 20 noisy trajectories of UniBiO on Example 3, p = 4, 200 steps
-    each; there also for Φ(x_{t+1}) − Φ(x_t) − ⟨∇Φ(x_t), x_{t+1} − x_t⟩ alone."""
+    """The check computes what the other terms leave for the last two, as a share of these. First where the claim is
+    attained: for ∇Φ = |x|^{1/(p−1)} + x, so that L_φ1 = L_φ2 = 1, by a step from x = 0 with m_t ≈ 0. There 201 values
+    of x_t, 31 of η and both signs of m_t are tried, for p = 2, 4, 8. Second along 20 noisy trajectories of UniBiO on
+    Example 3, p = 4, 200 steps each; there also for Φ(x_{t+1}) − Φ(x_t) − ⟨∇Φ(x_t), x_{t+1} − x_t⟩ alone."""
     x, eta, m = np.meshgrid(np.linspace(-1, 1, 201), np.logspace(-3, 0, 31), (-1e-12, 1e-12))
     tight = 0.0
     for p in (2.0, 4.0, 8.0):
@@ -47,8 +47,8 @@ def descent_lemma() -> Found:
     second = float(np.max(change - gradient * np.diff(x))) / last
     text = (
         f"What is left for the last two terms is at most {tight:.4f} of them where the claim is tight, and {whole:.2g} "
+        f"on Example 3 ({second:.2g} by the second-order part of Φ alone)."
     )
-    text += f"on Example 3 ({second:.2g} by the second-order part of Φ alone)."
     return Found(judge(max(tight, whole, second) <= 1 + 1e-6), tight, text)
 
 
@@ -70,8 +70,8 @@ def drift() -> Found:
     largest = float(moved.max())
     text = (
         f"On Example 3 y* drifts by up to {largest:.4f} over a period, where the printed bound is {paper:.3f} and the "
+        f"sharper l_p(Iη)^(1/(p−1)) is {sharp:.4f}."
     )
-    text += f"sharper l_p(Iη)^(1/(p−1)) is {sharp:.4f}."
     return Found(judge(largest <= sharp <= paper), largest / sharp, text)
 
 
@@ -108,8 +108,10 @@ def momentum_lag() -> Found:
     example = lag / _lag_bounds(4.0, eta, beta, c.L_phi1, c.L_phi2)[1]
     largest = max(example, *(max(pair) for pair in shares.values()))
     printed, sharp = (listed((pair[i] for pair in shares.values()), ".2f") for i in (0, 1))
-    text = f"Where it is nearly tight, the lag is {printed} of the printed bound at p = 2, 4, 8, and {sharp} of the "
-    text += f"sharper one. On Example 3 it is {example:.2g} of the sharper one."
+    text = (
+        f"Where it is nearly tight, the lag is {printed} of the printed bound at p = 2, 4, 8, and {sharp} of the "
+        f"sharper one. On Example 3 it is {example:.2g} of the sharper one."
+    )
     return Found(judge(largest <= 1 + 1e-9), largest, text)
 
 
@@ -144,8 +146,8 @@ def number_of_terms() -> Found:
     at_one = theory.schedule(theory.example3_constants(4.0), 0.1).terms
     text = (
         f"In an example the printed Q = {printed} bounds the mean ‖∇Φ‖ by {sums[0]:.2f}ε, where ε is needed. With 16 "
+        f"in place of 4, Q = {plan.terms} bounds it by {sums[1]:.2f}ε. Where μ = C, Q = {at_one}."
     )
-    text += f"in place of 4, Q = {plan.terms} bounds it by {sums[1]:.2f}ε. Where μ = C, Q = {at_one}."
     return Found(judge(sums[0] <= 1, sums[1] <= 1 and at_one == 1), sums[0], text)
 
 
@@ -232,8 +234,8 @@ def main_theorem() -> Found:
     mean, _, steps = upper_part(easy_schedule(2.2 * epsilon, epsilon), 2.2 * epsilon)
     text = (
         f"With the corrected constants a run of T = {steps:,} steps from ‖∇Φ‖ = {2.2 * epsilon:.1f} has a mean ‖∇Φ‖ of "
+        f"{mean:.3f}, where at most ε = {epsilon:g} is promised."
     )
-    text += f"{mean:.3f}, where at most ε = {epsilon:g} is promised."
     return Found(judge(False, mean <= epsilon), mean, text)
 
 
@@ -268,8 +270,8 @@ def tracking_error() -> Found:
     worst = tracking()
     text = (
         f"With the corrected schedule the largest distance is {worst:.3f} times the printed radius; nearly all of it "
+        "is the drift of y* within a period."
     )
-    text += "is the drift of y* within a period."
     return Found(judge(False, worst <= 1), worst, text)
 
 
@@ -304,7 +306,9 @@ def momentum_sum() -> Found:
     mean, sigma = float(np.mean(np.abs(average - true_gradient(x)))), c.sigma_1(1)
     start = sigma / (1 - beta) / x.shape[1] + math.sqrt(1 - beta) * sigma + c.L_phi2 * radius
     printed, sharp = (mean / (start + lag) for lag in _lag_bounds(p, eta, beta, c.L_phi1, c.L_phi2))
-    text = "The sum is too large for m_t itself, which starts at 0, far from ∇Φ. For m_t/(1 − β^(t+1)) it is at most "
-    text += f"{lagging:.2f} of the bound by lag alone, {noisy:.2f} by noise alone, and {printed:.2g} on Example 3 "
-    text += f"({sharp:.2g} with the sharper bound on the lag)."
+    text = (
+        "The sum is too large for m_t itself, which starts at 0, far from ∇Φ. For m_t/(1 − β^(t+1)) it is at most "
+        f"{lagging:.2f} of the bound by lag alone, {noisy:.2f} by noise alone, and {printed:.2g} on Example 3 "
+        f"({sharp:.2g} with the sharper bound on the lag)."
+    )
     return Found(judge(False, max(lagging, noisy, printed, sharp) <= 1), max(lagging, noisy), text)
