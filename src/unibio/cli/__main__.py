@@ -1,4 +1,4 @@
-"""`python -m unibio.cli`."""
+"""Makes `python -m unibio.cli` the same as the command `unibio`."""
 
 from unibio.cli import main
 

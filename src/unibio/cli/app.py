@@ -1,4 +1,4 @@
-"""All commands."""
+"""The command `unibio` with all its subcommands, each from a file of its own."""
 
 from typing import Annotated
 
@@ -33,7 +33,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """The options of `unibio` itself, which stand before a subcommand."""
 
 
 app.command()(reproduce)

@@ -1,4 +1,5 @@
-"""`unibio compare`: any solvers on a named problem, as a table, and if wanted as files."""
+"""`unibio compare`: compares solvers on a named problem. It prints a table, and with --out writes tables and a
+figure."""
 
 import inspect
 import shutil
@@ -11,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from unibio.comparison import Comparison, plot
-from unibio.comparison import compare as run
-from unibio.comparison import tune as tuned
+from unibio.comparison import compare as compare_solvers
+from unibio.comparison import tune as tune_solver
 from unibio.core.checks import nearest
 from unibio.distributed import initialise, is_leader
 from unibio.distributed import mesh as all_devices
@@ -30,19 +31,21 @@ def compare(
     solvers: Annotated[list[str], typer.Argument(help="Names of solvers (see `unibio list`).")],
     problem: Annotated[str, typer.Option(help="Name of the problem.")] = "example3",
     p: Annotated[float | None, typer.Option(help="Order of uniform convexity, if the problem leaves it open.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Upper steps of each; 200 if no calls are given.")] = None,
-    calls: Annotated[int | None, typer.Option(min=1, help="Instead of steps: oracle calls of each.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 8,
+    steps: Annotated[int | None, typer.Option(min=1, help="Upper steps of each solver (200 without --calls).")] = None,
+    calls: Annotated[int | None, typer.Option(min=1, help="Instead of --steps: oracle calls of each solver.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many random seeds.")] = 8,
     upper: Annotated[float, typer.Option(help="Upper step size.")] = 0.1,
     lower: Annotated[float, typer.Option(help="Lower step size.")] = 0.1,
-    tune: Annotated[bool, typer.Option("--tune", help="Choose both from 25 pairs, on other seeds.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose both step sizes from 25 pairs, on other seeds than those compared.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for comparison.csv, .svg, .png.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from what a stopped run left in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run from its folder --out.")] = False,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="Seeds over all devices of all processes (SLURM, MPI, Kubernetes).")
+        bool, typer.Option("--distributed", help="Spread the seeds over all devices (SLURM, MPI, Kubernetes).")
     ] = False,
 ) -> None:
-    """Compare solvers on a problem: final ‖∇Φ‖, Φ, oracle calls and seconds."""
+    """Compare solvers on a problem: final ‖∇Φ‖ and Φ, oracle calls and seconds."""
     _check_options(steps, calls, out, resume)
     cache.set_up_jax()
     mesh = None
@@ -56,12 +59,12 @@ def compare(
         "steps": steps if steps or calls else 200, "max_calls": calls, "folder": pieces, "mesh": mesh,
     }  # fmt: skip
     if tune:
-        others = range(seeds, seeds + 3)  # on which nothing is compared
-        # Measured often: a run that goes in circles must not look good because it is only seen at its best.
+        others = range(seeds, seeds + 3)  # other seeds than those of the comparison
+        # It is measured often, because a run that oscillates would look good if it were measured only where it is best.
         for name, solver in chosen.items():
-            best = tuned(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length)
+            best = tune_solver(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length)
             chosen[name] = best.solver
-    found = run(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
+    found = compare_solvers(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
     if not is_leader():
         return
     _print(found, chosen)
@@ -70,16 +73,19 @@ def compare(
 
 
 def _check_options(steps: int | None, calls: int | None, out: Path | None, resume: bool) -> None:
-    """Options that exclude or need each other."""
+    """Refuses options that exclude each other, or that need one that is missing."""
     if steps is not None and calls is not None:
         raise ValueError("give --steps or --calls, not both.")
     if resume and out is None:
-        raise ValueError("--resume goes on from the folder of the stopped run: name it by --out.")
+        raise ValueError("--resume continues a stopped run from its folder: name the folder with --out.")
 
 
 def _opened(out: Path, resume: bool) -> Path:
-    """Makes the folder ours, and names the one inside for what is finished of a comparison until all of it is."""
-    plot.style()  # without matplotlib, say so before computing
+    """Makes the folder `out`, and returns the folder inside it for the parts of the comparison that are finished.
+
+    Without `resume` parts of an earlier run are deleted.
+    """
+    plot.style()  # raises now, before anything is computed, if matplotlib is not installed
     pieces = out / ".pieces"
     if is_leader():
         mark_ours(out, MADE_BY)
@@ -89,7 +95,7 @@ def _opened(out: Path, resume: bool) -> Path:
 
 
 def _write(found: Comparison, out: Path) -> None:
-    """The tables and the figure."""
+    """Writes the tables and the figure, and deletes the finished parts, which are in the tables now."""
     found.save(out)
     shutil.rmtree(out / ".pieces", ignore_errors=True)
     drawn = plot.with_style(plot.solver_curves, curves(found))
@@ -99,24 +105,24 @@ def _write(found: Comparison, out: Path) -> None:
 
 
 def named_problem(name: str, p: float | None) -> Setting:
-    """The problem of that name with its start; p only where it has one to choose."""
+    """The problem of that name with its start. `p` may be given only where the problem leaves it open."""
     maker = PROBLEMS[nearest(name, PROBLEMS, "problem")]
     if p is None:
         return maker()
     if "p" not in inspect.signature(maker).parameters:
-        raise ValueError(f"the problem {name} has its own p; leave --p out.")
+        raise ValueError(f"the problem {name} has its own p: leave --p out.")
     return maker(p=p)
 
 
 def named_solver(name: str, upper: float, lower: float) -> Any:
-    """The solver of that name with these step sizes."""
+    """The solver of that name with these upper and lower step sizes."""
     kind = SOLVERS[nearest(name, SOLVERS, "solver")]
     both = "lower_step_size" in step_size_fields(kind)
     return stepping(kind(upper, lower) if both else kind(upper), upper, lower)
 
 
 def _print(found: Comparison, solvers: dict[str, Any]) -> None:
-    """One row for each solver, at the end of its runs."""
+    """Prints a table with one row for each solver: where its runs ended, as medians over the seeds."""
     table = Table("solver", "step sizes", "‖∇Φ‖", "lowest to highest", "Φ", "calls", "s")
     for name, solver in solvers.items():
         lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]
@@ -136,7 +142,7 @@ def _print(found: Comparison, solvers: dict[str, Any]) -> None:
 
 
 def curves(found: Comparison) -> Rows:
-    """Median and range of ‖∇Φ‖ over the seeds at the median calls of each measurement."""
+    """The curves of the figure: median, lowest and highest ‖∇Φ‖ over the seeds, against the median number of calls."""
     rows: Rows = []
     for name in found.solvers:
         lanes = [found.lane(name, seed) for seed in found.facts["seeds"]]

@@ -1,4 +1,4 @@
-"""`unibio data`: getting data sets."""
+"""`unibio data`: downloads a data set of the paper's experiments."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,14 @@ from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
 
 
 def data(
-    name: Annotated[str, typer.Argument(help="snli")],
+    name: Annotated[str, typer.Argument(help="Name of the data set: snli.")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: $UNIBIO_DATA_DIR/snli, or ./data/snli).")] = None,
 ) -> None:
-    """Download a data set, check it, and resume a download that was interrupted."""
+    """Download a data set and check it. An interrupted download is resumed."""
     from unibio.paper.data import download, snli
 
     if name != "snli":
-        raise ValueError(f"no data set {name!r}; there is snli.")
+        raise ValueError(f"there is no data set {name!r}; the only one is snli.")
     folder = out or Path(os.environ.get("UNIBIO_DATA_DIR") or "data") / "snli"
     with Progress(*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn(),
                   console=Console(stderr=True), transient=True) as bar:  # fmt: skip
@@ -27,4 +27,4 @@ def data(
         pairs = snli.read(folder, split)
         left = ", ".join(f"{count:,} with {reason}" for reason, count in pairs.skipped.items() if count)
         print(f"{split}: {len(pairs.labels):,} pairs{f' (left out: {left})' if left else ''}")
-    print(f"in {folder}")
+    print(f"the data set is in {folder}")

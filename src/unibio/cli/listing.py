@@ -1,4 +1,4 @@
-"""`unibio list`: what there is to run."""
+"""`unibio list`: lists the experiments, problems and solvers by name."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def listing() -> None:
 
 
 def _print(title: str, described: Mapping[str, str | None]) -> None:
-    """Names, each with the first line of its docstring."""
+    """Prints a table of names, each with the first line of its docstring."""
     table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True, min_width=18)
     table.add_column()

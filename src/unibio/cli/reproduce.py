@@ -1,4 +1,4 @@
-"""`unibio reproduce`: the experiments into a folder, with progress."""
+"""`unibio reproduce`: runs the paper's experiments into a folder and shows their progress."""
 
 import os
 import sys
@@ -18,20 +18,22 @@ from unibio.files.cache import set_up_jax
 if TYPE_CHECKING:
     from unibio.paper.framework.reproduce import Event
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_INTERRUPTED = 130  # the exit code of a process that Ctrl-C has ended: 128 + SIGINT
 
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments (see `unibio list`); by default all.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and the report.")] = Path("unibio-results"),
-    full: Annotated[bool, typer.Option("--full", help="At full size, where an experiment has one.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Run at full size, where an experiment has one.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per curve.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Experiments at once, at most one for each CPU.")] = 2,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="hypercleaning: NAME=VALUE, e.g. p=3,4.")] = None,
-    replot: Annotated[bool, typer.Option("--replot", help="Only draw all figures and the report anew.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Experiments run at once, at most one per CPU.")] = 2,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of hypercleaning: NAME=VALUE, e.g. p=3,4.")
+    ] = None,
+    replot: Annotated[bool, typer.Option("--replot", help="Only redraw all figures and the report.")] = False,
 ) -> None:
-    """Run the paper's experiments and write tables, figures and a report; run again, it continues."""
+    """Run the paper's experiments and write tables, figures and a report. A second call continues a stopped one."""
     from unibio.paper.framework import reproduce as work
     from unibio.paper.framework.study import EXPERIMENTS, Options
 
@@ -40,16 +42,16 @@ def reproduce(
     try:
         with progress.live:
             if replot:
-                work.replot(out, progress.tell)
+                work.replot(out, progress.show)
             else:
                 set_up_jax()
                 options = Options(seeds, seed, full, tuple(_pair(text) for text in settings or []))
-                work.reproduce(chosen, out, options, min(jobs, os.cpu_count() or 1), progress.tell)
+                work.reproduce(chosen, out, options, min(jobs, os.cpu_count() or 1), progress.show)
     except KeyboardInterrupt:
         done = f"{len(progress.verdicts)} of {len(chosen)} parts are finished"
         progress.console.print(f"stopped; {done}, run the same command to continue")
         raise typer.Exit(_INTERRUPTED) from None
-    finally:  # the report has what is finished, whatever became of the rest
+    finally:  # also after an error, because the report has the parts that are finished
         for name in (name for name in EXPERIMENTS if name in progress.verdicts):
             print(f"{name}: {progress.verdicts[name]}")
         if progress.verdicts:
@@ -57,6 +59,7 @@ def reproduce(
 
 
 def _pair(text: str) -> tuple[str, str]:
+    """NAME and VALUE of a text NAME=VALUE."""
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"--set takes NAME=VALUE; got {text!r}.")
@@ -64,33 +67,36 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 class _Progress:
-    """On a terminal a bar and what each worker does; else a line for each event. Both on stderr."""
+    """Shows the progress of `unibio reproduce` on stderr.
+
+    On a terminal it is a bar with the time left, and below it what each worker is doing; elsewhere a line per event.
+    """
 
     def __init__(self, costs: dict[str, int]) -> None:
         self.costs = costs
         self.total = len(costs)
-        self.verdicts: dict[str, str] = {}  # of what is finished
-        self.done = 0.0  # its cost
-        self.running: dict[str, str] = {}
+        self.verdicts: dict[str, str] = {}  # of the parts that are finished, by name
+        self.done = 0.0  # the cost of the parts that finished in this call
+        self.running: dict[str, str] = {}  # what each part that has started is doing
         self.began = time.monotonic()
         terminal = sys.stderr.isatty()
         self.console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_terminal=terminal)
-        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True)  # silent elsewhere
+        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True)  # shows nothing elsewhere
 
-    def tell(self, event: "Event") -> None:
-        """Shows an event."""
+    def show(self, event: "Event") -> None:
+        """Takes note of an event and shows it."""
         name = event.name
         if event.kind in ("unchanged", "drawn", "finished"):
             self.verdicts[name] = event.text
         if event.kind in ("unchanged", "finished", "failed"):
             self.running.pop(name, None)
             cost = self.costs.pop(name, 0)
-            self.done += cost if event.kind == "finished" else 0.0  # the others say nothing about the speed
+            self.done += cost if event.kind == "finished" else 0.0  # only these show the speed
         elif event.kind in ("started", "progress"):
             self.running[name] = event.text or "started"
         texts = {
-            "unchanged": "done before",
-            "redone": f"{event.text}: done again",
+            "unchanged": "finished before",
+            "redone": f"run again: {event.text}",
             "failed": f"failed: {event.text}",
             "finished": f"finished ({len(self.verdicts)} of {self.total})",
             "drawn": "drawn",
@@ -99,7 +105,7 @@ class _Progress:
             self.console.print(f"{name}: {texts.get(event.kind, event.text or event.kind)}")
 
     def __rich__(self) -> Group:
-        """What is shown, asked for four times a second."""
+        """The bar and the lines below it. `Live` asks for them four times a second."""
         to_do = sum(self.costs.values())
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
@@ -110,7 +116,7 @@ class _Progress:
         return Group(bar, *(Text(f"  {name}: {text}") for name, text in self.running.items()))
 
     def _left(self, to_do: float) -> str:
-        """The time left, at the speed of what is finished."""
+        """The time left, if the rest goes as fast as what is finished."""
         if not self.done:
             return "time left: not known yet"
         seconds = round((time.monotonic() - self.began) / self.done * to_do)

@@ -1,4 +1,4 @@
-"""`unibio theory`: the main theorem's schedule as a table, and its growth as a plot."""
+"""`unibio theory`: prints what the main theorem prescribes, and with --plot draws its total calls against ε."""
 
 import dataclasses
 import json
@@ -14,31 +14,32 @@ from unibio.comparison import plot as drawing
 if TYPE_CHECKING:
     from unibio.paper.theory import Constants
 
-_WARNING = "Worst-case bounds, and astronomically conservative: what the theorem guarantees, not what to run."
+_WARNING = "These are worst-case bounds and astronomically conservative: what the theorem guarantees, not what to run."
 
 
 def theory(
     example: Annotated[str | None, typer.Argument(help="example1, example3 (default) or example4.")] = None,
-    p: Annotated[float | None, typer.Option(help="Order of uniform convexity (4).")] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension (1).")] = None,
+    p: Annotated[float | None, typer.Option(help="Order of uniform convexity (default 4).")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension (default 1).")] = None,
     epsilon: Annotated[float, typer.Option(help="Accuracy.")] = 0.1,
     delta: Annotated[float, typer.Option(help="Failure probability.")] = 0.1,
     noise: Annotated[
-        float | None, typer.Option(help="σ_f and σ_g1 (1); for Gaussian noise σ_g1 is 1.52 standard deviations.")
+        float | None,
+        typer.Option(help="σ_f and σ_g1 (default 1). For Gaussian noise σ_g1 is 1.52 standard deviations."),
     ] = None,
     constants: Annotated[
         Path | None, typer.Option(help='Instead of an example: a JSON file {"p": 4, "mu": 0.3, …} of theory.Constants.')
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw total calls against ε into this file.")] = None,
 ) -> None:
-    """The main theorem's schedule, by the paper's and by the sharp analysis."""
+    """Print what the main theorem prescribes, by the paper's and by a sharper analysis."""
     from unibio.paper import theory as th
     from unibio.paper.studies import schedules
 
     given = [name for name, value in (("--p", p), ("--dim", dim), ("--noise", noise)) if value is not None]
     given += [example] if example else []
     if constants is not None and given:
-        raise ValueError(f"--constants says it all; leave out {', '.join(given)}.")
+        raise ValueError(f"--constants stands in place of an example and its options: leave out {', '.join(given)}.")
     if plot is not None:
         drawing.check_path(plot)
     sets = [read_constants(constants)] if constants else _example(example or "example3", p, dim, noise)
@@ -56,7 +57,7 @@ def theory(
 
 
 def _example(name: str, p: float | None, dim: int | None, noise: float | None) -> "list[Constants]":
-    """The constants asked for, and those of other orders for the plot."""
+    """The constants of an example for the order p asked for, and then those for other orders, which the plot shows."""
     from unibio.paper import theory as th
     from unibio.paper.studies.schedules import ORDERS
 
@@ -64,9 +65,9 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
     sigma = {"sigma_f": deviation, "sigma_g1": deviation}
     makers = {"example1": th.example4_constants, "example3": th.example3_constants, "example4": th.example4_constants}
     if name not in makers:
-        raise ValueError(f"no example {name!r}; there are {', '.join(makers)}.")
+        raise ValueError(f"there is no example {name!r}; choose from {', '.join(makers)}.")
     if name == "example1" and (p is not None or dim is not None):
-        raise ValueError("example1 has p = 4 and one dimension; for others take example4 --p … --dim ….")
+        raise ValueError("example1 has p = 4 and one dimension; for others use example4 --p … --dim ….")
     first = 4.0 if p is None else p
     others = () if name == "example1" else ORDERS
     orders = [first, *(order for order in others if order != first)]
@@ -74,7 +75,7 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
 
 
 def read_constants(path: Path) -> "Constants":
-    """theory.Constants from a JSON object with its fields."""
+    """The `theory.Constants` whose fields are stored in the file as one JSON object."""
     from unibio.paper.theory import Constants
 
     try:

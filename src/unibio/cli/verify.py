@@ -1,4 +1,4 @@
-"""`unibio verify`: every numbered claim of the paper, checked."""
+"""`unibio verify`: checks the numbered claims of the paper and prints a verdict for each."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +15,9 @@ _COLOURS = {"confirmed": "green", "corrected": "yellow", "refuted": "red"}
 
 
 def verify(
-    claim: Annotated[list[str] | None, typer.Option(help="Only this claim, in detail; may be repeated.")] = None,
+    claim: Annotated[list[str] | None, typer.Option(help="Check and explain only this claim; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    markdown: Annotated[bool, typer.Option(help="Print docs/paper_vs_us.md.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print the page docs/paper_vs_us.md.")] = False,
 ) -> None:
     """Check every numbered claim of the paper: confirmed, corrected or refuted."""
     if claim and markdown:
@@ -30,10 +30,10 @@ def verify(
     jax.config.update("jax_enable_x64", True)
     with Console(stderr=True).status("checking the paper's claims …") as status:
 
-        def tell(row: "Row") -> None:
+        def report(row: "Row") -> None:
             status.update(f"{row.claim.where}: {row.outcome.verdict} ({row.seconds:.1f} s)")
 
-        rows = check(claim, tell)
+        rows = check(claim, report)
     if as_json:
         print(json.dumps([_facts(row) for row in rows], indent=2, ensure_ascii=False))
     elif markdown:
@@ -49,7 +49,7 @@ def _facts(row: "Row") -> dict[str, object]:
     return {
         "name": row.claim.name,
         "where": row.claim.where,
-        "paper": row.claim.says,
+        "paper": row.claim.statement,
         "verdict": str(row.outcome.verdict),
         "value": row.outcome.value,
         "finding": row.outcome.finding,
@@ -64,17 +64,23 @@ def _verdict(row: "Row") -> str:
 def _print_detail(row: "Row") -> None:
     console = Console()
     console.print(f"[bold]{escape(row.claim.where)}[/] ({row.claim.name}): {_verdict(row)}", highlight=False)
-    for title, text in (("paper", row.claim.says), ("here", row.outcome.finding), ("how", row.claim.details)):
+    for title, text in (
+        ("the paper claims", row.claim.statement),
+        ("we find", row.outcome.finding),
+        ("how it is checked", row.claim.details),
+    ):
         console.print(f"  {title}: {text}", highlight=False, markup=False)
 
 
 def _print_table(rows: "list[Row]") -> None:
     console = Console()
-    table = Table("claim", "the paper says", "we find", "verdict", "s")
+    table = Table("where", "the paper claims", "we find", "verdict", "seconds")
     for row in rows:
-        texts = (escape(text) for text in (row.claim.where, row.claim.says, row.outcome.finding))
+        texts = (escape(text) for text in (row.claim.where, row.claim.statement, row.outcome.finding))
         table.add_row(*texts, _verdict(row), f"{row.seconds:.1f}")
     console.print(table)
     counts = {v: sum(row.outcome.verdict == v for row in rows) for v in _COLOURS}
     total = sum(row.seconds for row in rows)
-    console.print(", ".join(f"{count} {v}" for v, count in counts.items()) + f"; {total:.0f} s", highlight=False)
+    console.print(
+        ", ".join(f"{count} {v}" for v, count in counts.items()) + f" in {total:.0f} seconds.", highlight=False
+    )

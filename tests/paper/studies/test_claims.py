@@ -196,18 +196,18 @@ def check_the_page_of_differences(rows):
         lines = [line for line in page.splitlines() if line.endswith(f"| `{name}` |")]
         assert len(lines) == 1, f"run: unibio verify --markdown > docs/paper_vs_us.md ({name})"
         assert f"| {row.outcome.verdict} |" in lines[0]
-        assert row.claim.says.replace("|", "\\|") in lines[0]
+        assert row.claim.statement.replace("|", "\\|") in lines[0]
 
 
 def test_every_claim_explains_itself():
     for claim in CLAIMS.values():
         assert len(claim.details) > 20, claim.name
-        assert claim.says
+        assert claim.statement
         assert claim.where
 
 
 def test_an_unknown_claim():
-    with pytest.raises(ValueError, match="no claim nonsense; there are "):
+    with pytest.raises(ValueError, match="there is no claim nonsense; choose from "):
         verify(["nonsense"])
 
 
@@ -228,7 +228,7 @@ def test_the_command_line():
     assert page.stderr.strip() == "unibio: --markdown prints the page of all claims: leave out --claim or --markdown."
     bad = run("verify", "--claim", "nonsense")
     assert bad.returncode == 2
-    assert bad.stderr.strip().splitlines()[-1].startswith("unibio: no claim nonsense")
+    assert bad.stderr.strip().splitlines()[-1].startswith("unibio: there is no claim nonsense")
     assert "Traceback" not in bad.stderr
 
 

@@ -174,7 +174,7 @@ def test_noise_is_measured():
 def test_a_noise_of_nothing_is_exact():
     problem = ub.problems.example3(4.0, ub.Noise(), ub.Noise())
     found = theory.audit(problem, jnp.asarray(0.3), jnp.asarray(0.3), samples=10)
-    assert {found[f"n({i})"].note for i in range(1, 6)} == {"exact oracle"}
+    assert {found[f"n({i})"].note for i in range(1, 6)} == {"the oracle is exact"}
 
 
 def test_bad_input():
@@ -183,5 +183,5 @@ def test_bad_input():
         theory.audit(problem, jnp.zeros(2), jnp.ones(2), region=0.0)
     with pytest.raises(ValueError, match="audit checks the assumptions for a stated p"):
         theory.audit(restated(problem, None), jnp.zeros(2), jnp.ones(2))
-    with pytest.raises(KeyError, match="no assumption"):
+    with pytest.raises(KeyError, match="there is no assumption"):
         theory.audit(problem, jnp.zeros(2), jnp.ones(2), samples=10)["g(vii)"]

@@ -1,1 +1,1 @@
-"""Every numbered claim of the paper, checked by one function each."""
+"""Every numbered claim of the paper, each checked by one function. `unibio verify` runs them."""

@@ -1,4 +1,8 @@
-"""The table of claims: what the paper says, what we compute, and the verdict."""
+"""The table of the paper's numbered claims: how a claim is stated and checked, and what `unibio verify` makes of it.
+
+A claim is a function decorated by `@claim(where, statement)`. It computes what the paper claims and returns a `Found`:
+the verdict, the number it rests on, and the finding in a sentence.
+"""
 
 import dataclasses
 import enum
@@ -11,7 +15,11 @@ from numpy.typing import ArrayLike
 
 
 class Verdict(enum.StrEnum):
-    """Confirmed: true as printed, if loose. Corrected: true with another constant or condition. Refuted: false."""
+    """The verdict on a claim.
+
+    Confirmed means that it is true as printed, though a bound may be loose; corrected, that it is true with another
+    constant or under another condition; refuted, that it is false.
+    """
 
     confirmed = "confirmed"
     corrected = "corrected"
@@ -19,13 +27,14 @@ class Verdict(enum.StrEnum):
 
 
 def judge(printed: object, corrected: object = False) -> Verdict:
-    """Confirmed if what is printed holds, corrected if only our form of it does, refuted if neither does."""
+    """The verdict: confirmed if the claim holds as printed, corrected if only our form of it holds, refuted if neither
+    does."""
     return Verdict.confirmed if printed else Verdict.corrected if corrected else Verdict.refuted
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a check found: the verdict, the number it rests on, and a sentence with it."""
+    """What a check found: the verdict, the number on which it rests, and the finding in a sentence."""
 
     verdict: Verdict
     value: float
@@ -34,18 +43,22 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """One numbered claim of the paper."""
+    """One numbered claim of the paper.
+
+    `where` is its place in the paper and `statement` the claim itself in a few words; `details` explain how `check`
+    checks it.
+    """
 
     name: str
     where: str
-    says: str
+    statement: str
     details: str
     check: Callable[[], Found]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A claim that has been checked."""
+    """A claim that has been checked, and the seconds that this took."""
 
     claim: Claim
     outcome: Found
@@ -53,46 +66,52 @@ class Row:
 
 
 def bound(ratios: ArrayLike, what: str, corrected: bool = False) -> Found:
-    """A bound that must not be exceeded: a ratio beyond 1 refutes it, and else the printed bound is confirmed, or the
-    corrected one."""
-    ratio = float(np.max(ratios))
+    """The finding about a bound, from ratios of the bounded quantity (`what`) to the bound. A ratio above 1 refutes it.
+
+    `corrected` says that the bound is not the printed one but our correction of it.
+    """
+    ratio, name = float(np.max(ratios)), "corrected bound" if corrected else "bound"
     held = ratio <= 1 + 1e-9
-    text = f"not violated; {what} reaches" if held else f"violated: {what} is"
-    return Found(judge(held and not corrected, held), ratio, f"{text} {ratio:.3g} of the bound")
+    if held:
+        text = f"The {name} holds: {what} reaches {ratio:.3g} of it."
+    else:
+        text = f"The {name} is violated: {what} is {ratio:.3g} times as large."
+    return Found(judge(held and not corrected, held), ratio, text)
 
 
 def listed(values: Iterable[float], form: str) -> str:
-    """Numbers for a sentence, each in a format such as .3f."""
+    """The numbers separated by commas, each in a format such as ".3f"."""
     return ", ".join(format(value, form) for value in values)
 
 
 CLAIMS: dict[str, Claim] = {}
 
 
-def claim(where: str, says: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
-    """Registers a check under its own name; its docstring is the long explanation."""
+def claim(where: str, statement: str) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
+    """Registers the decorated check as a claim under its function's name. Its docstring becomes the details."""
 
     def register(check: Callable[[], Found]) -> Callable[[], Found]:
         name = check.__name__
-        CLAIMS[name] = Claim(name, where, says, " ".join((check.__doc__ or "").split()), check)
+        CLAIMS[name] = Claim(name, where, statement, " ".join((check.__doc__ or "").split()), check)
         return check
 
     return register
 
 
 def every_claim() -> dict[str, Claim]:
-    """The table of claims, filled by importing the modules that state them."""
+    """All claims by name. Importing the modules that state them fills the table."""
     for part in ("foundations", "assumptions", "algorithm", "theorem", "cleaning"):
         importlib.import_module(f"unibio.paper.claims.{part}")
     return CLAIMS
 
 
 def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lambda row: None) -> list[Row]:
-    """Checks all claims, or those named, in float64; `progress` sees each row as it is done."""
+    """Checks all claims, or those named, and calls `progress` with each row when it is done. JAX must be set to float64
+    (`jax_enable_x64`)."""
     claims = every_claim()
     unknown = sorted(set(names or ()) - set(claims))
     if unknown:
-        raise ValueError(f"no claim {', '.join(unknown)}; there are {', '.join(claims)}.")
+        raise ValueError(f"there is no claim {', '.join(unknown)}; choose from {', '.join(claims)}.")
     rows = []
     for entry in claims.values():
         if names and entry.name not in names:
@@ -105,35 +124,50 @@ def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lam
 
 
 def as_markdown(rows: list[Row]) -> str:
-    """docs/paper_vs_us.md: every claim that was checked, those that are not true as printed first."""
+    """The page docs/paper_vs_us.md: a table of all rows, refuted claims first, then corrected and confirmed ones."""
     order = {Verdict.refuted: 0, Verdict.corrected: 1, Verdict.confirmed: 2}
     counts = ", ".join(f"{sum(row.outcome.verdict == v for row in rows)} {v}" for v in Verdict)
     lines = [
         "# Where we differ from the paper, and why",
         "",
-        "Every numbered claim of *Bilevel Optimization with Lower-Level Uniform Convexity* (ICLR 2026), checked by a",
-        "function of",
-        f"`unibio.paper.claims`: {counts}. This page is written by `unibio verify --markdown > docs/paper_vs_us.md`;",
-        "`unibio verify --claim NAME` explains one. *Confirmed* means true as printed, possibly loose; *corrected*",
-        "true with another constant or condition.",
+        "This table has every numbered claim of *Bilevel Optimization with Lower-Level Uniform Convexity* (ICLR 2026),",
+        "and what we find when we check it. Each claim is checked by the function of `unibio.paper.claims` that the",
+        f"last column names. The verdicts are {counts}.",
         "",
-        "| where | the paper | here | verdict | claim |",
+        "- *refuted*: the claim is false.",
+        "- *corrected*: it is true with another constant or under another condition.",
+        "- *confirmed*: it is true as printed, though a bound may be loose.",
+        "",
+        "`unibio verify --claim NAME` explains how a claim is checked. This page is the output of",
+        "`unibio verify --markdown`. The symbols are those of the paper; [theory.md](theory.md) introduces most of",
+        "them.",
+        "",
+        "| where | the paper claims | we find | verdict | claim |",
         "|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: order[row.outcome.verdict]):
-        cells = [row.claim.where, row.claim.says, row.outcome.finding, str(row.outcome.verdict), f"`{row.claim.name}`"]
+        cells = [
+            row.claim.where,
+            row.claim.statement,
+            row.outcome.finding,
+            str(row.outcome.verdict),
+            f"`{row.claim.name}`",
+        ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, "", _MORE])
 
 
 _MORE = """## Choices that are not claims
 
-- Fresh samples for each pair (q, j) of the Neumann series cost Q(Q−1)/2 products. By default we sum it in Horner's
-  order: Q − 1 products, the same expectation; the paper's order is `Independent()`.
-- "N(0, 10)" is a variance in the text and a standard deviation in the released code. We take the text.
-- The released synthetic script uses the true gradient; we use the estimate from (x_t, y_t). Its mean ‖∇Φ‖ is .0884,
-  .1210, .1683 at p = 2, 4, 6; at p = 8 it is .321, and later digits are chaotic: the lower iteration with γ_1 = 1 has
-  slope −6 at y*, and rounding decides (`tests/solvers/test_rounding_of_the_study.py`).
-- The algorithm needs p. `UniBiO.without_p` does not: it arrives at the same place on Example 3 and ℓ_p regression with
-  p stated too small, too large or not at all (`tests/solvers/test_without_p.py`).
+- **Neumann series.** The paper draws a fresh sample for each factor of each of the Q terms, which costs Q(Q−1)/2
+  Hessian-vector products. By default we sum the series in Horner's order, which costs Q − 1 products and has the same
+  expectation. `Neumann(form=Independent())` is the paper's way.
+- **Noise level.** "N(0, 10)" has the variance 10 in the paper's text and the standard deviation 10 in its released
+  code. We follow the text.
+- **Synthetic study.** The released script uses the true gradient ∇Φ(x_t). We use the estimate at (x_t, y_t), as the
+  algorithm does. The mean of ‖∇Φ(x_t)‖ over 500 steps is then .0884, .1210, .1683 at p = 2, 4, 6. At p = 8 it is .321,
+  and further digits depend on rounding: with γ_1 = 1 the lower iteration multiplies errors near y* by −6
+  (`tests/solvers/test_rounding_of_the_study.py`).
+- **Unknown p.** The paper's algorithm needs p, and `UniBiO.without_p` does not. On Example 3 and ℓ_p regression it
+  arrives at the same place with p stated too small, too large or not at all (`tests/solvers/test_without_p.py`).
 """

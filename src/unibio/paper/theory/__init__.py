@@ -1,4 +1,4 @@
-"""The paper's constants, schedules and bounds as code, with its errors corrected."""
+"""The paper's constants, schedules and bounds as code, with its errors corrected; docs/theory.md has the proofs."""
 
 from unibio.paper.theory.assumptions import Finding
 from unibio.paper.theory.audit import Audit, audit

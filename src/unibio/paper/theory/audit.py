@@ -1,5 +1,7 @@
-"""Looking for violations of the paper's assumptions on a region, by sampling. It can refute; what it does not
-refute it measures."""
+"""`audit` looks for violations of the paper's assumptions in a region around a point, by sampling.
+
+Samples can refute an assumption and cannot prove it. Where they do not refute it, they measure its constant.
+"""
 
 import dataclasses
 import math
@@ -14,16 +16,16 @@ from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.tree import PyTree
 from unibio.paper.theory.assumptions import LOWER, UPPER, Finding, judged
-from unibio.paper.theory.sampling import Look
+from unibio.paper.theory.sampling import SampledRegion
 
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """All findings; `print` it, or ask `audit["g(vi)"]`.
+    """The findings about all assumptions: `print` shows them as a table, `audit["g(vi)"]` is the one of that name.
 
-    "holds" means: not refuted on the region, with this constant. Sampled maxima lie below the true ones and sampled
-    minima (μ, μ_J) above them, so these constants are a start for `Constants`, not a proof. A p that is off by less
-    than about 0.2 does not show.
+    The verdict "holds" means that no sample of the region refuted the assumption with this constant. Sampled maxima lie
+    below the true ones and sampled minima (μ, μ_J) above, so the constants are a first guess for `Constants` and not a
+    proof. A stated p that is off by less than about 0.2 is not noticed.
     """
 
     findings: tuple[Finding, ...]
@@ -31,7 +33,7 @@ class Audit:
     def __getitem__(self, name: str) -> Finding:
         named = {finding.assumption: finding for finding in self.findings}
         if name not in named:
-            raise KeyError(f"no assumption {name!r}; there are {', '.join(named)}")
+            raise KeyError(f"there is no assumption {name!r}; choose one of {', '.join(named)}")
         return named[name]
 
     @property
@@ -47,27 +49,37 @@ class Audit:
 def audit(
     problem: Problem, x: PyTree, y: PyTree, region: float = 1.0, *, samples: int = 200, key: jax.Array | None = None
 ) -> Audit:
-    """Samples points within `region` of x and of y and checks every assumption there.
+    """Checks every assumption of the paper at sampled points around (x, y), and measures its constant.
 
-    Lower level g(i)–g(vi), upper level f(i)–f(iv), noise n(1)–n(5), in the paper's order. Besides random points it
-    looks where coordinates of y approach the shift, if that lies in the region, because that is where a wrong p shows:
-    d∇_y g/dz then vanishes (p too small) or grows without bound (p too large, or a Hessian that does not vanish:
-    hyper-cleaning). Matrices are built densely: for at most a few hundred unknowns.
+    The points lie within `region` of x and of y in every coordinate. The findings are g(i) to g(vi) for the lower
+    level, f(i) to f(iv) for the upper level and n(1) to n(5) for the noise, in the paper's order.
+
+    A wrong p shows where coordinates of y approach the shift. So, if the shift lies in the region, points close to it
+    are sampled too. There the generalised Hessian d∇_y g/dz vanishes if the stated p is too small, and grows without
+    bound if p is too large or if the Hessian does not vanish at the shift, as in hyper-cleaning.
+
+    Matrices are built densely, so the problem may have at most a few hundred unknowns.
     """
     checks.number("region", region, low=0.0, strict=True)
     checks.whole_number("samples", samples, low=10)
     problem, x, y = prepare(problem, x, y)
     if problem.p is None:
-        raise ValueError("audit checks the assumptions for a stated p: write Problem(…, p=…).")
+        raise ValueError(
+            "audit checks the assumptions for a stated p, but the problem has none: write Problem(…, p=…)."
+        )
     check_functions(problem, x, y)
     key = jax.random.key(0) if key is None else key
-    look = Look(problem, x, y, float(region), samples, key)
-    return Audit((*(judged(look, check(look)) for check in (*LOWER, *UPPER)), *_noise(look)))
+    sampled = SampledRegion(problem, x, y, float(region), samples, key)
+    return Audit((*(judged(sampled, check(sampled)) for check in (*LOWER, *UPPER)), *_noise(sampled)))
 
 
-def _noise(look: Look) -> tuple[Finding, ...]:
-    """Deviations of the five oracles at the centre, from 256 draws; a light tail has σ with E exp(‖e‖²/σ²) = e."""
-    problem, x, y = look.problem, look.x, look.y
+def _noise(sampled: SampledRegion) -> tuple[Finding, ...]:
+    """n(1) to n(5): the standard deviations of the five oracles at (x, y), from 256 draws each.
+
+    For ∇_y g the paper assumes a light tail: there σ is the number with E exp(‖e‖²/σ²) = e, where e on the left is the
+    error of the oracle.
+    """
+    problem, x, y = sampled.problem, sampled.x, sampled.y
     scale = coordinates.scaling(y, problem.p, problem.shift)
 
     def cross(batch: AnyBatch) -> jax.Array:
@@ -86,9 +98,9 @@ def _noise(look: Look) -> tuple[Finding, ...]:
     ]
     findings = []
     for number, (name, constant, sampler, fn) in enumerate(oracles):
-        draws = sampler.draw(jax.random.fold_in(look.key, number), 256, x, y)
-        if not jax.tree.leaves(draws):  # nothing is random
-            findings.append(Finding(name, constant, 0.0, "holds", "exact oracle"))
+        draws = sampler.draw(jax.random.fold_in(sampled.key, number), 256, x, y)
+        if not jax.tree.leaves(draws):  # this oracle has no randomness
+            findings.append(Finding(name, constant, 0.0, "holds", "the oracle is exact"))
             continue
         mean = tree.ravel(fn(sampler.whole()))[0]
         errors = jax.lax.map(
@@ -96,13 +108,13 @@ def _noise(look: Look) -> tuple[Finding, ...]:
         )
         squares = np.asarray(errors)
         value = _light_tail(squares) if name == "n(2)" else math.sqrt(squares.mean())
-        note = "from 256 draws at the centre" + ("; E exp(‖e‖²/σ²) = e" if name == "n(2)" else "")
+        note = "from 256 draws at the centre" + ("; light tail, E exp(‖e‖²/σ²) = e" if name == "n(2)" else "")
         findings.append(Finding(name, constant, value, "holds" if np.isfinite(value) else "violated", note))
     return tuple(findings)
 
 
 def _light_tail(squares: np.ndarray) -> float:
-    """σ with mean exp(‖e‖²/σ²) = e."""
+    """The σ at which the mean of exp(‖e‖²/σ²) over these squares ‖e‖² is Euler's number, by bisection."""
     if squares.max() == 0:
         return 0.0
     low, high = squares.max() * 1e-3, squares.max() * 1e3

@@ -1,4 +1,6 @@
-"""From numbers that can be computed, a bound on numbers that cannot: how far y is from y*, and ĥ from ∇Φ."""
+"""Bounds on two errors that cannot be computed: the distance of y from the lower solution y*(x), and the distance of
+the estimate ĥ from the hypergradient ∇Φ(x). They follow from residuals that can be computed and the paper's
+constants."""
 
 import dataclasses
 import math
@@ -17,14 +19,19 @@ from unibio.paper.theory.constants import Constants
 from unibio.run.between import View
 from unibio.run.stopping import Rule
 
-_ROUNDING = 16  # units in the last place that a gradient may be off, as if its arguments were
+_ROUNDING = (
+    16  # rounding of a gradient is taken to be that of changing its arguments by so many units in the last place
+)
 
 
 class Certificate(NamedTuple):
-    """‖y − y*‖ ≤ lower_error and ‖ĥ − ∇Φ(x)‖ ≤ gradient_error, so ‖∇Φ(x)‖ ≤ gradient_norm + gradient_error.
+    """What `certificate` returns: an estimate ĥ of ∇Φ(x), and bounds on its error and on that of y.
 
-    `value` is ĥ; `residual` is ‖∇_y g‖ with its rounding, `linear_residual` ‖D(∇_y f − H v)‖, both at the point `y`:
-    the given one, or that with its singular coordinates moved by δ (`lower_error` holds for either).
+    ‖y − y*‖ ≤ lower_error and ‖ĥ − ∇Φ(x)‖ ≤ gradient_error, so that ‖∇Φ(x)‖ ≤ gradient_norm + gradient_error = `bound`.
+
+    `value` is ĥ and `gradient_norm` its norm. `y` is the point at which ĥ was computed: the given one, or that with its
+    singular coordinates moved a tiny distance away; `lower_error` holds for both. There `residual` is ‖∇_y g‖ plus its
+    rounding, and `linear_residual` is ‖D(∇_y f − H v)‖.
     """
 
     value: PyTree
@@ -42,16 +49,19 @@ class Certificate(NamedTuple):
 
 
 def certificate(problem: Problem, x: PyTree, y: PyTree, constants: Constants, method: CG | None = None) -> Certificate:
-    """What can be said for certain at (x, y), if the constants are right where it matters.
+    """Computes ĥ ≈ ∇Φ(x) at (x, y) on all data, and proven bounds on its error and on the distance of y from y*(x).
 
         ‖y − y*‖ ≤ ((‖∇_y g‖ + ρ)/m)^{1/(p−1)}
         ‖ĥ − ∇Φ‖ ≤ L_φ2‖y − y*‖ + l_g1‖D(∇_y f − H v)‖/μ_J
 
-    On all data, in the precision of x. ρ is for the rounding of ∇_y g, taken to be that of its arguments:
-    16·eps·(l_g1‖x‖ + (L0 + L1‖∇_y g‖)‖y‖) and the smallest normal number. Its root matters: at p = 20 even float64
-    cannot place a degenerate y* better than 0.1. The residual of the linear system counts in the coordinate z, whatever
-    CG's preconditioner saw. For p ≥ 4 expect the bound to be loose by a factor of 100 and more. That the constants
-    belong to this problem, its dimension included, is yours to know.
+    Here H = ∇²_yy g, D = diag(dy/dz), and v ≈ H⁻¹∇_y f comes from `method`; docs/theory.md has the proof. The bounds
+    hold if `constants` are those of this problem, its dimension included, in the region that contains y and y*; this
+    cannot be checked here.
+
+    ρ stands for the rounding of ∇_y g in the precision of x. It is 16·eps·(l_g1‖x‖ + (L0 + L1‖∇_y g‖)‖y‖) plus the
+    smallest normal number. Because its (p−1)-th root is taken, it limits what can be certified: at p = 20 even float64
+    cannot place a degenerate y* better than 0.1. For p ≥ 4 expect the bound on ∇Φ to be loose by a factor of 100 and
+    more; docs/theory.md has measurements.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a Problem(f, g, p); got {problem!r}.")
@@ -59,13 +69,13 @@ def certificate(problem: Problem, x: PyTree, y: PyTree, constants: Constants, me
         raise TypeError(f"constants must be theory.Constants(…); got {constants!r}.")
     stated = problem.p
     if stated is None or (not checks.is_traced(stated) and abs(float(stated) - constants.p) > 1e-6 * constants.p):
-        raise ValueError(f"the constants are for p = {constants.p}, the problem states p = {stated}; make them agree.")
+        raise ValueError(f"the constants are for p = {constants.p}, the problem states p = {stated}: make them agree.")
     problem, x, y = prepare(problem, x, y)
     c = constants
     numbers = (c.p, math.log(c.m), c.L_phi2, c.l_g1, c.mu_J, c.L0, c.L1)  # type: ignore[arg-type]
     method = CG() if method is None else method
     if not isinstance(method, CG):
-        raise TypeError(f"method must be CG(), whose residual is known; got {method!r}.")
+        raise TypeError(f"method must be CG(…), because only its residual enters the bound; got {method!r}.")
     return _certify(problem, x, y, tree.cast(method, tree.dtype(x)), tree.cast(numbers, tree.dtype(x)))
 
 
@@ -94,8 +104,10 @@ def _certify(problem: Problem, x: PyTree, y: PyTree, method: CG, numbers: PyTree
 
 @dataclasses.dataclass(frozen=True)
 class Certified(Rule):
-    """Stop when ‖∇Φ(x)‖ ≤ epsilon is certified: `solve(…, stop=Certified(0.1, constants))`. Asked between stretches
-    of steps, so give `chunk` or metrics with `every` to be asked often."""
+    """Ends a run when `certificate` proves ‖∇Φ(x)‖ ≤ epsilon: `solve(…, stop=Certified(0.1, constants))`.
+
+    It is checked between stretches of steps. To have it checked often, give `solve` a `chunk`, or metrics with `every`.
+    """
 
     epsilon: float
     constants: Constants

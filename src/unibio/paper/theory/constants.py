@@ -1,4 +1,5 @@
-"""The constants of the paper's assumptions, what follows from them, and those of its examples."""
+"""The constants of the paper's assumptions as one object, what follows from them, and their values for the paper's
+examples. The proofs are in docs/theory.md."""
 
 import dataclasses
 import math
@@ -12,7 +13,7 @@ from unibio.paper.theory.moduli import holder_constant, log, log_sum, modulus, m
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """Assumptions (i)–(vi) on g, (i)–(iv) on f, and the noise.
+    """The constants of the paper's assumptions: (i)–(vi) on g, (i)–(iv) on f, and those on the noise.
 
     | field | meaning |
     |---|---|
@@ -21,10 +22,13 @@ class Constants:
     | L0, L1 | ‖∇²_yy g‖ ≤ L0 + L1‖∇_y g‖ |
     | l_g1, l_g2 | ∇_y g is l_g1-Lipschitz in x; ∇²_xy g and d∇_y g/dz are l_g2-Lipschitz |
     | l_f0, l_f1 | ‖df/dz‖ ≤ l_f0; ∇_x f and df/dz are l_f1-Lipschitz |
-    | sigma_f, sigma_g1, sigma_g2 | noise of ∇_x f and df/dz; of ∇_y g (light tail); of ∇²_xy g and d∇_y g/dz |
+    | sigma_f | standard deviation of the noise of ∇_x f and of df/dz |
+    | sigma_g1 | the same of ∇_y g, whose error e has the light tail E exp(‖e‖²/sigma_g1²) ≤ exp(1) |
+    | sigma_g2 | the same of ∇²_xy g and of d∇_y g/dz |
     | delta_phi | Φ(x_0) − inf Φ |
 
-    μ, m and μ_J are three different numbers; the paper writes μ for all.
+    Here z is the coordinate sign(y − a0)|y − a0|^(p−1) around the shift a0. μ, m and μ_J are three different numbers,
+    although the paper writes μ for all of them.
     """
 
     p: float
@@ -51,7 +55,8 @@ class Constants:
             checks.number(name, getattr(self, name), low=0.0)
         if self.mu_J > self.C:
             raise ValueError(
-                f"mu_J = {self.mu_J} is the smallest and C = {self.C} the largest stretch of one map: mu_J ≤ C."
+                f"mu_J = {self.mu_J} is the smallest and C = {self.C} the largest singular value of one matrix, so "
+                "mu_J ≤ C must hold."
             )
         if self.m is None:
             object.__setattr__(self, "m", 2 * self.mu / self.p)
@@ -63,17 +68,21 @@ class Constants:
             )
         if self.p == 2 and self.mu > self.L0:
             raise ValueError(
-                f"mu = {self.mu} exceeds L0 = {self.L0}: at a minimiser the Hessian lies between them (p = 2)."
+                f"mu = {self.mu} exceeds L0 = {self.L0}: for p = 2 the eigenvalues of the Hessian at a minimiser lie "
+                "between mu and L0."
             )
 
     @property
     def l_p(self) -> float:
-        """‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}: (l_g1/m)^{1/(p−1)}, at most (p·l_g1/(2μ))^{1/(p−1)}."""
+        """The Hölder constant of the lower solution, ‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}.
+
+        It is (l_g1/m)^{1/(p−1)}, which is at most (p·l_g1/(2μ))^{1/(p−1)}.
+        """
         return holder_constant(self.p, self.p * self.m / 2, self.l_g1)  # type: ignore[operator]
 
     @property
     def L_phi2(self) -> float:
-        """The hypergradient formula is L_φ2-Lipschitz in y."""
+        """The Lipschitz constant in y of the hypergradient formula h(x, y), which is ∇Φ(x) at y = y*(x)."""
         bound = (
             self.l_f1
             + self.l_f0 * self.l_g2 / self.mu_J
@@ -81,20 +90,22 @@ class Constants:
             + self.l_g1 * self.l_f0 * self.l_g2 / self.mu_J / self.mu_J
         )
         if not math.isfinite(bound):
-            raise ValueError(f"mu_J = {self.mu_J} is so small that L_φ2, which grows like 1/mu_J², fits into no float.")
+            raise ValueError(
+                f"mu_J = {self.mu_J} is so small that L_φ2, which grows like 1/mu_J², is larger than any float."
+            )
         return bound
 
     @property
     def L_phi1(self) -> float:
-        """‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖."""
+        """The Hölder constant of ∇Φ, ‖∇Φ(x) − ∇Φ(x')‖ ≤ L_φ1‖x − x'‖^{1/(p−1)} + L_φ2‖x − x'‖."""
         return self.l_p * self.L_phi2
 
     def log_sigma_1(self, terms: int) -> float:
-        """log σ_1, σ_1² a bound on the variance of the Neumann estimate with Q = terms: independent and Horner, for
-        symmetric J.
+        """log σ_1, where σ_1² bounds the variance of a hypergradient by a Neumann series of Q = `terms` terms.
 
-        E‖(I − J(ζ)/C)u‖² ≤ ρ‖u‖² with ρ = (1−μ_J/C)² + σ_g2²/C², so by Minkowski the series is at most
-        Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without noise σ_1 is 0, whatever the bound.
+        It holds for the forms `Independent` and `Horner` of the series if the generalised Hessian J is symmetric. The
+        proof: for a sample ζ, E‖(I − J(ζ)/C)u‖² ≤ ρ‖u‖² with ρ = (1 − μ_J/C)² + σ_g2²/C², so by Minkowski the series
+        applied to b is at most Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without any noise σ_1 = 0, and the result is −∞.
         """
         checks.whole_number("terms", terms, low=1)
         if self.sigma_f == self.sigma_g2 == 0:
@@ -107,13 +118,13 @@ class Constants:
         return (math.log(2) + log_sum(2 * log(self.sigma_f), series)) / 2
 
     def sigma_1(self, terms: int) -> float:
-        """σ_1 itself, inf where a float cannot hold it."""
+        """σ_1 itself, infinite where it is larger than any float."""
         value = self.log_sigma_1(terms)
         return math.exp(value) if value < 709 else math.inf
 
 
 def _log_geometric(log_ratio: float, terms: int) -> float:
-    """log Σ_{q<terms} e^{q·log_ratio}, at once: the number of terms may be astronomical."""
+    """log Σ_{q<terms} e^{q·log_ratio} in closed form, because the number of terms may be astronomical."""
     if abs(log_ratio) * terms < 1e-9:
         return math.log(terms)
     if log_ratio < 0:
@@ -122,25 +133,28 @@ def _log_geometric(log_ratio: float, terms: int) -> float:
 
 
 def example3_constants(p: float, dim: int = 1, **noise: float) -> Constants:
-    """Example 3, f = Σ sin(clip(z_i)), in `dim` uncoupled dimensions; noise as sigma_f=…, sigma_g1=…, sigma_g2=….
+    """The constants of Example 3, f = Σ sin(clip(z_i)), in `dim` uncoupled dimensions.
 
-    sigma_g1 is the light tail's: Gaussian noise of variance v has sigma_g1² = 2v/(1 − e^{−2}).
+    `noise` is given as sigma_f=…, sigma_g1=…, sigma_g2=…. For Gaussian noise of variance v on ∇_y g, the light tail
+    needs sigma_g1² = 2v/(1 − e^{−2}).
     """
     checks.whole_number("dim", dim, low=1)
     return _sine_constants(p, dim, 1.0, 1.0, dim * math.sin(1.0), noise)
 
 
 def example4_constants(p: float, dim: int = 1, **noise: float) -> Constants:
-    """Example 4, f = Σ z_i; with p = 4 and dim = 1 Example 1. df/dz is constant: l_f1 = 0."""
+    """The constants of Example 4, f = Σ z_i. With p = 4 and dim = 1 it is Example 1. As df/dz is constant, l_f1 = 0."""
     uncoupled = example3_constants(p, dim, **noise)
     return dataclasses.replace(uncoupled, l_f1=0.0, delta_phi=2.0 * dim)
 
 
 def coupled_example3_constants(p: float, coupling: ArrayLike, **noise: float) -> Constants:
-    """g = ‖y‖_p^p/p − yᵀB sin x, f = Σ f_Ex3(y_i).
+    """The constants of Example 3 with its coordinates coupled by a matrix B = `coupling`.
 
-    d∇_y g/dz = I; ∇_y g and ∇²_xy g move with B sin x and B diag(cos x); |(B sin x)_i| ≤ ‖B_i‖_1; and df/dz =
-    cos z has slope (p−1)|y|^{p−2} sin|z| in y, largest at the clip |z| = π/2.
+    The problem is g = ‖y‖_p^p/p − yᵀB sin x and f = Σ_i f_3(y_i), where f_3 is the f of Example 3. Its generalised
+    Hessian d∇_y g/dz is the identity, so μ_J = C = 1. As functions of x, ∇_y g depends on B sin x alone and ∇²_xy g on
+    B diag(cos x), so l_g1 = l_g2 = ‖B‖; and |(B sin x)_i| ≤ ‖B_i‖_1, the sum of absolute values in row i. df/dz = cos z
+    has the slope (p−1)|y|^{p−2} sin|z| in y, which is largest at the clip |z| = π/2 and gives l_f1.
     """
     coupling = np.atleast_2d(np.asarray(coupling, float))
     if coupling.ndim != 2 or not np.isfinite(coupling).all() or not coupling.any():
@@ -154,7 +168,7 @@ def coupled_example3_constants(p: float, coupling: ArrayLike, **noise: float) ->
 def _sine_constants(
     p: float, dim: int, norm: float, largest: float, reach: float, noise: dict[str, float]
 ) -> Constants:
-    """‖B‖ = norm, max|(B sin x)_i| ≤ largest, |Φ| ≤ reach."""
+    """The constants of the coupled Example 3 for ‖B‖ = `norm`, |(B sin x)_i| ≤ `largest` and |Φ| ≤ `reach`."""
     L0, L1 = smoothness(p, largest)
     return Constants(
         p=p,

@@ -1,7 +1,9 @@
-"""Moduli of ‖y‖_p^p/p and of what is built from it, sharp and for real p ≥ 2.
+"""Moduli of uniform convexity, of monotonicity and of smoothness for ‖y‖_p^p/p and for ℓ_p regression, for real p ≥ 2.
 
 Uniform convexity, modulus μ:   g(b) ≥ g(a) + ⟨∇g(a), b − a⟩ + (μ/p)‖b − a‖^p
 Monotonicity, modulus m:        ⟨∇g(b) − ∇g(a), b − a⟩ ≥ m‖b − a‖^p          m ≥ 2μ/p
+
+"Sharp" means that no larger modulus is valid. The proofs are in docs/theory.md.
 """
 
 import math
@@ -14,16 +16,16 @@ from unibio.core import checks
 
 
 def scalar_modulus(p: float) -> float:
-    """c_p, the largest μ for |y|^p/p on the line.
+    """c_p, the sharp modulus of uniform convexity of |y|^p/p in one dimension.
 
-    c_p = (1 + t^{p−1})/(1 + t)^{p−1}, where t in (0, 1) solves (p−2)t^{p−1} + (p−1)t^{p−2} = 1; c_2 = 1. It is attained
-    between −t and 1 (times any factor), and 2^{2−p} ≤ c_p.
+    c_p = (1 + t^{p−1})/(1 + t)^{p−1}, where t in (0, 1) solves (p−2)t^{p−1} + (p−1)t^{p−2} = 1, and c_2 = 1. It is
+    attained between the points −t and 1, and between all multiples of these. A simple lower bound is 2^{2−p} ≤ c_p.
     """
     checks.number("p", p, low=2.0)
     if p == 2:
         return 1.0
     low, high = 0.0, 1.0
-    for _ in range(200):  # the left side grows from 0 to 2p − 3 > 1
+    for _ in range(200):  # bisection: the left side of the equation grows from 0 at t = 0 to 2p − 3 > 1 at t = 1
         t = (low + high) / 2
         low, high = (t, high) if (p - 2) * t ** (p - 1) + (p - 1) * t ** (p - 2) < 1 else (low, t)
     return _positive("c_p", math.exp(math.log1p(t ** (p - 1)) - (p - 1) * math.log1p(t)), p)
@@ -32,13 +34,13 @@ def scalar_modulus(p: float) -> float:
 def _positive(name: str, value: float, p: float, dim: int = 1) -> float:
     if not 0 < value < math.inf:
         raise ValueError(
-            f"{name} is no positive float at p = {p}, dim = {dim}: it is smaller than 1e-308, or too large."
+            f"{name} at p = {p}, dim = {dim} is below 1e-308 or too large for a float: choose a smaller p or dim."
         )
     return value
 
 
 def modulus(p: float, dim: int = 1) -> float:
-    """The largest μ for ‖y‖_p^p/p in `dim` dimensions: c_p·dim^{1−p/2}.
+    """The sharp modulus μ of uniform convexity of ‖y‖_p^p/p in `dim` dimensions, c_p·dim^{1−p/2}.
 
     Example:
         >>> round(modulus(4.0), 10), round(modulus(4.0, dim=9), 10)
@@ -49,14 +51,18 @@ def modulus(p: float, dim: int = 1) -> float:
 
 
 def monotonicity(p: float, dim: int = 1) -> float:
-    """The largest m for ‖y‖_p^p/p: 2^{2−p}·dim^{1−p/2}, attained between −y and y."""
+    """The sharp modulus m of monotonicity of ‖y‖_p^p/p in `dim` dimensions, 2^{2−p}·dim^{1−p/2}, attained between −y
+    and y for y = (1, …, 1)."""
     checks.number("p", p, low=2.0)
     checks.whole_number("dim", dim, low=1)
     return _positive("monotonicity", 2.0 ** (2 - p) * float(dim) ** (1 - p / 2), p, dim)
 
 
 def holder_constant(p: float, mu: float, l_g1: float) -> float:
-    """l_p = (p·l_g1/(2μ))^{1/(p−1)} with ‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}."""
+    """l_p = (p·l_g1/(2μ))^{1/(p−1)}, a Hölder constant of y*: ‖y*(x) − y*(x')‖ ≤ l_p‖x − x'‖^{1/(p−1)}.
+
+    μ = `mu` is the modulus of uniform convexity of g, and `l_g1` the Lipschitz constant of ∇_y g in x.
+    """
     checks.number("p", p, low=2.0)
     checks.number("mu", mu, low=0.0, strict=True)
     checks.number("l_g1", l_g1, low=0.0)
@@ -64,24 +70,29 @@ def holder_constant(p: float, mu: float, l_g1: float) -> float:
 
 
 def smoothness(p: float, bound: float = 1.0) -> tuple[float, float]:
-    """(L0, L1) of ‖y‖_p^p/p − ⟨y, b⟩ with |b_i| ≤ bound: ‖∇²g‖ ≤ L0 + L1‖∇g‖, L0 = 1 + (p−2)·bound, L1 = p − 2."""
+    """(L0, L1) with ‖∇²g‖ ≤ L0 + L1‖∇g‖ for g(y) = ‖y‖_p^p/p − ⟨y, b⟩, where |b_i| ≤ `bound`.
+
+    They are L0 = 1 + (p−2)·bound and L1 = p − 2.
+    """
     checks.number("p", p, low=2.0)
     checks.number("bound", bound, low=0.0)
     return 1 + (p - 2) * bound, p - 2
 
 
 class RegressionModuli(NamedTuple):
-    """μ of the data term and of the regulariser of ℓ_p regression; the sum is μ of g."""
+    """The moduli μ of the data term and of the regulariser of ℓ_p regression. Their sum is a modulus of g."""
 
     data: float
     regulariser: float
 
 
 def regression_moduli(features: ArrayLike, logits: ArrayLike, p: float, c: float) -> RegressionModuli:
-    """Example 2, g(w) = mean σ(λ_i)|x_iᵀw − t_i|^p + c‖w‖_p^p: a lower bound on each modulus.
+    """Lower bounds on the two moduli of ℓ_p regression (Example 2), g(w) = mean σ(λ_i)|x_iᵀw − t_i|^p + c‖w‖_p^p.
 
-    Regulariser: c·p·c_p·d^{1−p/2}, sharp. Data: p·c_p·min‖Aw‖_p^p/‖w‖_2^p / n with A = diag(σ(λ)^{1/p})X; the
-    minimum is at least n^{1−p/2}·σ_min(A)^p, which is 0 if n < d.
+    X = `features` has n rows x_i with d entries, λ = `logits`, and σ is the logistic function.
+    The regulariser has the sharp modulus c·p·c_p·d^{1−p/2}, with c_p = `scalar_modulus(p)`. The data term has the
+    modulus p·c_p·min_w ‖Aw‖_p^p/‖w‖_2^p / n with A = diag(σ(λ)^{1/p})X. That minimum is at least n^{1−p/2}·σ_min(A)^p,
+    which is what is used; σ_min(A), the smallest singular value of A, is 0 if n < d.
     """
     checks.number("c", c, low=0.0)
     features, logits = np.asarray(features, float), np.asarray(logits, float)
@@ -97,11 +108,11 @@ def regression_moduli(features: ArrayLike, logits: ArrayLike, p: float, c: float
 
 
 def log(value: float) -> float:
-    """log, −∞ at 0."""
+    """The natural logarithm, −∞ at 0."""
     return math.log(value) if value > 0 else -math.inf
 
 
 def log_sum(*logs: float) -> float:
-    """log Σ e^{a_i}, for numbers that only exist as logarithms."""
+    """log Σ e^{a_i} without forming e^{a_i}, which may overflow."""
     most = max(logs)
     return most if math.isinf(most) else most + math.log(sum(math.exp(a - most) for a in logs))

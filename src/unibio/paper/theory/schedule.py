@@ -1,11 +1,15 @@
-"""Every quantity of the main theorem, in logarithms: total calls of 1e1000 are printed, not overflowed.
+"""The parameters that the paper's main theorem prescribes for an accuracy ε: step sizes, periods and numbers of steps.
 
-Both analyses use the corrected constants and differ in how they bound the momentum's lag and the drift of y*:
+Everything is computed in logarithms, because totals such as 1e1000 oracle calls are larger than any float.
+
+There are two analyses, both with the corrected constants. They differ in two bounds: that on the lag of the momentum,
+which is an average of past hypergradients, behind ∇Φ(x_t), and that on the drift of y* over a period of I upper steps.
+η is the upper step size and β the momentum:
 
     paper   lag ≤ (L_φ1 η^{1/(p−1)} + L_φ2 η)/(1−β)              drift over a period ≤ I·l_p·η^{1/(p−1)}
     sharp   lag ≤ L_φ1(η/(1−β))^{1/(p−1)} + L_φ2 η/(1−β)          drift over a period ≤ l_p·(Iη)^{1/(p−1)}
 
-The proof of the second is in docs/theory.md. It gives η ~ ε^{p+1} instead of ε^{3p−3}.
+The sharp analysis, whose proof is in docs/theory.md, allows η ~ ε^{p+1} instead of the paper's ε^{3p−3}.
 """
 
 import dataclasses
@@ -20,25 +24,29 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.theory.constants import Constants
 from unibio.paper.theory.moduli import log, log_sum
 
-_c1, _C1 = 6.25e-4, 20.0  # the theorem's small and large constants; docs/theory.md adds up what they leave of ε
+_c1, _C1 = 6.25e-4, 20.0  # the theorem's constants c_1 and C_1; a table in docs/theory.md adds up their shares of ε
 
 
 @dataclasses.dataclass(frozen=True)
 class LowerPlan:
-    """One call of Epoch-SGD; natural logarithms."""
+    """The parameters of one call of Epoch-SGD, as natural logarithms. The first symbol in each comment is that of the
+    theorem, the second, if it differs, that of the paper's Algorithm 1."""
 
-    log_G: float  # gradient bound within the ball
-    log_step: float  # α_1 = γ_1
-    log_first: float  # K_1 = T_1
-    log_steps: float  # K = T
-    log_radius: float  # D_1 of the corrected radii
-    log_largest: float  # R
+    log_G: float  # G, the bound on ‖∇_y g‖ within the ball
+    log_step: float  # α_1 = γ_1, the step size of the first epoch
+    log_first: float  # K_1 = T_1, the steps of the first epoch
+    log_steps: float  # K = T, the steps of all epochs
+    log_radius: float  # D_1, the radius of the first epoch's ball, as corrected
+    log_largest: float  # R, the known bound on the distance from y* at the start
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What the theorem prescribes for an ε-stationary point with probability 1 − δ. Names with log_ are natural
-    logarithms; `rows()` is the table for people. It is a worst-case bound and not a recommendation."""
+    """What the theorem prescribes for an ε-stationary point with probability 1 − δ.
+
+    It is a worst-case bound and not a recommendation. Names with log_ are natural logarithms; `rows()` is a readable
+    table of all quantities with their meanings.
+    """
 
     constants: Constants
     epsilon: float
@@ -58,7 +66,7 @@ class Schedule:
 
     @property
     def sigma_1(self) -> float:
-        """Deviation of the hypergradient estimate, inf where a float cannot hold it."""
+        """The standard deviation of the hypergradient estimate, infinite where it is larger than any float."""
         return self.constants.sigma_1(self.terms)
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -67,29 +75,34 @@ class Schedule:
         plain = [
             ("ε, δ", "accuracy, failure probability", f"{self.epsilon:g}, {self.delta:g}"),
             ("L_φ1, L_φ2", "Hölder and Lipschitz constants of ∇Φ", f"{c.L_phi1:.4g}, {c.L_phi2:.4g}"),
-            ("σ_1", "deviation of the hypergradient estimate", power_of_ten(self.log_sigma_1)),
+            ("σ_1", "standard deviation of the hypergradient estimate", power_of_ten(self.log_sigma_1)),
             ("Q", "terms of the Neumann series", str(self.terms)),
             ("1 − β", "1 − momentum", power_of_ten(self.log_one_minus_beta)),
             ("η", "upper step", power_of_ten(self.log_eta)),
-            ("I", "steps between refreshes", power_of_ten(self.log_period)),
+            ("I", "upper steps between refreshes of y", power_of_ten(self.log_period)),
             ("T", "upper steps", power_of_ten(self.log_T)),
             ("ι, k†", "log(2/δ̃) and epochs of a refresh, at their fixed point", iota),
         ]
         for name, plan in (("warm start", self.warm_start), ("refresh", self.refresh)):
             ball = f"{power_of_ten(plan.log_G)}, {power_of_ten(plan.log_largest)}"
             steps = ", ".join(power_of_ten(v) for v in (plan.log_step, plan.log_first, plan.log_steps))
-            plain.append(("G, R", f"{name}: gradient bound, ball", ball))
-            plain.append(("α, K_1, K", f"{name}: step, first epoch, steps", steps))
+            plain.append(("G, R", f"{name}: bound on ‖∇_y g‖, radius of the ball", ball))
+            plain.append(("α_1, K_1, K", f"{name}: step size, steps of the first epoch, steps in all", steps))
         return [*plain, ("total", "oracle calls", power_of_ten(self.log_total))]
 
     def as_solver(self, solver: Callable[..., BilevelSolver], max_total_calls: float = 1e9) -> tuple[Any, int]:
-        """`solver` (the class UniBiO) with these numbers, and T; refused if it would take more calls than that."""
+        """The solver with these numbers, and its number T of upper steps.
+
+        `solver` is the class `UniBiO`. A schedule that takes more than `max_total_calls` oracle calls is refused with a
+        ValueError that states its size.
+        """
         checks.number("max_total_calls", max_total_calls, low=1.0)
         if self.log_total > math.log(max_total_calls):
             raise ValueError(
                 f"this schedule takes {power_of_ten(self.log_total)} oracle calls (T = {power_of_ten(self.log_T)} "
                 f"upper steps, {power_of_ten(self.refresh.log_steps)} lower steps per refresh), more than "
-                f"max_total_calls = {max_total_calls:g}. It is a worst-case bound: tune instead, or raise epsilon."
+                f"max_total_calls = {max_total_calls:g}. It is a worst-case bound: tune the step sizes instead, or "
+                "raise epsilon."
             )
         made = solver(
             step_size=math.exp(self.log_eta),
@@ -111,13 +124,15 @@ def schedule(
     distance: float = 1.0,
     iota: float | None = None,
 ) -> Schedule:
-    """The theorem's parameters for (1/T)Σ E‖∇Φ(x_t)‖ ≤ epsilon with probability 1 − delta, for symmetric d∇_y g/dz (as
-    where it is diagonal): Q and σ_1 rest on that.
+    """The theorem's parameters for (1/T)Σ E‖∇Φ(x_t)‖ ≤ epsilon with probability 1 − delta.
+
+    Q and σ_1 are proven only where the generalised Hessian d∇_y g/dz is symmetric, for example where it is diagonal.
 
     Arguments:
-        analysis: "paper" (total Õ(ε^{−(5p−6)})) or "sharp" (Õ(ε^{−(3p−2)})).
+        analysis: "paper" (Õ(ε^{−(5p−6)}) oracle calls in total) or "sharp" (Õ(ε^{−(3p−2)})).
         distance: a bound on ‖y_0 − y*(x_0)‖.
-        iota: use this in place of log(2/δ̃), e.g. 1 to see the powers of ε alone.
+        iota: a value for ι in place of log(2/δ̃), where δ̃ is delta divided by the T steps and the epochs of a refresh.
+            With 1 the result shows the powers of ε alone.
     """
     if not isinstance(constants, Constants):
         raise TypeError(
@@ -134,7 +149,7 @@ def schedule(
     terms = neumann_terms(c, epsilon)
     if c.L_phi2 == 0:
         raise ValueError(
-            "l_f1 and l_f0·l_g2 are 0: the hypergradient does not depend on y, so there is nothing to plan."
+            "l_f1 and l_f0·l_g2 are 0, so the hypergradient does not depend on y: the lower level needs no schedule."
         )
     log_sigma_1 = c.log_sigma_1(terms)
     log_momentum = min(0.0, math.log(_c1) + 2 * math.log(epsilon) - 2 * log_sigma_1)
@@ -143,11 +158,12 @@ def schedule(
     log_T = max(
         0.0,
         math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon),
-        math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),  # until the first estimate is forgotten
+        # so many steps that the noise of the first estimates, which few others average out yet, does not count
+        math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),
     )
     radius = _lower_target(c, epsilon)
     log_iota = math.log(math.log(2 / delta) + 1 if iota is None else iota)
-    for _ in range(60):  # ι and k† grow like logarithms of each other: this settles in a few rounds
+    for _ in range(60):  # ι and k† depend on each other only through logarithms, so this converges in a few rounds
         warm = _lower_plan(c, distance, radius / 2, log_iota)
         refresh = _lower_plan(c, radius, radius / 2, log_iota)
         growth = max(plan.log_steps - plan.log_first for plan in (warm, refresh))
@@ -163,20 +179,26 @@ def schedule(
 
 
 def neumann_terms(c: Constants, epsilon: float) -> int:
-    """Q = max(1, ⌈ln(μ_J ε/(16 l_g1 l_f0))/ln(1 − μ_J/C)⌉); 1 where the series is exact or has nothing to sum."""
+    """The number of terms of the Neumann series, Q = max(1, ⌈ln(μ_J ε/(16 l_g1 l_f0))/ln(1 − μ_J/C)⌉).
+
+    It is 1 where one term is exact (μ_J = C), and where the series is multiplied by 0 (l_g1·l_f0 = 0).
+    """
     if c.mu_J == c.C or c.l_g1 * c.l_f0 == 0:
         return 1
     return max(1, math.ceil(math.log(c.mu_J * epsilon / (16 * c.l_g1 * c.l_f0)) / math.log1p(-c.mu_J / c.C)))
 
 
 def _lower_target(c: Constants, epsilon: float) -> float:
-    """min{ε/(4L_φ2), 1/L1}: how near y must stay to y*."""
+    """The distance from y* within which y must stay at all times, min{ε/(4L_φ2), 1/L1}."""
     return min(epsilon / (4 * c.L_phi2), math.inf if c.L1 == 0 else 1 / c.L1)
 
 
 def _log_eta(c: Constants, epsilon: float, analysis: str, log_momentum: float) -> float:
-    """log η: the least of what the lag and the curvature allow, and of what the drift of y* over a period allows. The
-    theorem's other bounds on η follow from these, because 1 − β ≤ 1 and L_φ1 = l_p·L_φ2."""
+    """log η, the largest upper step size that two bounds allow.
+
+    The first bound keeps the lag of the momentum and the curvature of Φ small, the second the drift of y* over a
+    period. The theorem's other bounds on η follow from these, because 1 − β ≤ 1 and L_φ1 = l_p·L_φ2.
+    """
     p, log_epsilon = c.p, math.log(epsilon)
     log_c2 = math.log(0.1 / 5.5) if p == 2 else (p - 1) * math.log(0.1 / 3.5)
     log_target = math.log(_lower_target(c, epsilon) / 2)
@@ -191,14 +213,15 @@ def _log_eta(c: Constants, epsilon: float, analysis: str, log_momentum: float) -
 
 
 def _lower_plan(c: Constants, radius: float, target: float, log_iota: float) -> LowerPlan:
-    """Epoch-SGD from within `radius` of y* to within `target`."""
+    """The parameters with which Epoch-SGD goes from within `radius` of y* to within `target`."""
     p = c.p
     log_G = gradient_bound(c, radius)
     log_both = log_sum(2 * log_G, 2 * log(c.sigma_g1))
     reach = (math.log(p / c.mu) + log_G) / (p - 1)
     log_step = log_G + reach - math.log(24) - log_both
     log_first = math.log(3600) + log_both - 2 * log_G
-    # The floor in k† costs a factor 2 in the gap, 2^{1/p} in the distance, and ι enters as ι^{1/p}.
+    # Rounding k† down to a whole number costs a factor of 2 in the gap, which is 2^{1/p} in the distance. The paper's
+    # factor ι in the gap is therefore ι^{1/p} in the distance.
     log_steps = (
         math.log(3600) + log_both + 2 * math.log(p / c.mu) + 2 * (p - 1) / p * (math.log(2) + log_iota)
         - 2 * (p - 1) * math.log(target)
@@ -207,7 +230,7 @@ def _lower_plan(c: Constants, radius: float, target: float, log_iota: float) -> 
 
 
 def gradient_bound(c: Constants, radius: float) -> float:
-    """log G, G = (L0/L1)(e^{2·L1·R} − 1) → 2·L0·R: ‖∇_y g‖ within 2R of y*."""
+    """log G, where G = (L0/L1)(e^{2·L1·R} − 1) bounds ‖∇_y g‖ within 2R of y*. For L1 → 0 it tends to 2·L0·R."""
     reach = 2 * c.L1 * radius
     if reach < 1e-12:
         return math.log(2 * c.L0 * radius)
@@ -225,7 +248,7 @@ def _epoch_sgd(plan: LowerPlan) -> EpochSGD:
 
 
 def power_of_ten(logarithm: float) -> str:
-    """e^log for people, of any size."""
+    """e^logarithm in decimal notation, such as 1.62e+52. It may be larger than any float."""
     if math.isinf(logarithm):
         return "0" if logarithm < 0 else "inf"
     if -7 < logarithm < 14:
