@@ -1,4 +1,4 @@
-"""`unibio list`: lists the experiments, problems and solvers by name."""
+"""`unibio list`: lists the experiments, problems, solvers and claims by name."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from rich.table import Table
 
 
 def listing() -> None:
-    """List experiments, problems and solvers."""
+    """List experiments, problems, solvers and claims of the paper."""
     from unibio.paper.claims.registry import every_claim
     from unibio.paper.framework.study import EXPERIMENTS, load
     from unibio.problems import PROBLEMS
@@ -16,11 +16,13 @@ def listing() -> None:
     _print("Experiments (unibio reproduce NAME)", {name: load(name).__doc__ for name in EXPERIMENTS})
     _print("Problems (unibio compare … --problem NAME)", {name: made.__doc__ for name, made in PROBLEMS.items()})
     _print("Solvers (unibio compare NAME …)", {name: solver.__doc__ for name, solver in SOLVERS.items()})
-    Console().print(f"{len(every_claim())} claims of the paper (unibio verify)", highlight=False)
+    claims = every_claim()
+    stated = {name: f"{claim.where}: {claim.statement}" for name, claim in claims.items()}
+    _print(f"{len(claims)} claims of the paper (unibio verify --claim NAME)", stated)
 
 
 def _print(title: str, described: Mapping[str, str | None]) -> None:
-    """Prints a table of names, each with the first line of its docstring."""
+    """Prints a table of names, each with the first line of what is said of it."""
     table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True, min_width=18)
     table.add_column()

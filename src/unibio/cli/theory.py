@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unibio.comparison import plot as drawing
+from unibio.core.checks import nearest
 
 if TYPE_CHECKING:
     from unibio.paper.theory import Constants
@@ -64,8 +65,7 @@ def _example(name: str, p: float | None, dim: int | None, noise: float | None) -
     deviation = 1.0 if noise is None else noise
     sigma = {"sigma_f": deviation, "sigma_g1": deviation}
     makers = {"example1": th.example4_constants, "example3": th.example3_constants, "example4": th.example4_constants}
-    if name not in makers:
-        raise ValueError(f"there is no example {name!r}; choose from {', '.join(makers)}.")
+    nearest(name, makers, "example")
     if name == "example1" and (p is not None or dim is not None):
         raise ValueError("example1 has p = 4 and one dimension; for others use example4 --p … --dim ….")
     first = 4.0 if p is None else p

@@ -320,7 +320,14 @@ def test_the_command_line(tmp_path):
 def test_the_list(tmp_path):
     found = run(tmp_path, "list")
     assert found.returncode == 0, found.stderr
-    for words in ("noise-placement", "coupled_example3", "BO-REP", "strongly convex quadratic", "claims of the paper"):
+    for words in (
+        "noise-placement",
+        "coupled_example3",
+        "BO-REP",
+        "strongly convex quadratic",
+        "claims of the paper",
+        "momentum_lag",
+    ):
         assert words in found.stdout
 
 

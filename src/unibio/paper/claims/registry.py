@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unibio.core import checks
+
 
 class Verdict(enum.StrEnum):
     """The verdict on a claim.
@@ -109,9 +111,8 @@ def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lam
     """Checks all claims, or those named, and calls `progress` with each row when it is done. JAX must be set to float64
     (`jax_enable_x64`)."""
     claims = every_claim()
-    unknown = sorted(set(names or ()) - set(claims))
-    if unknown:
-        raise ValueError(f"there is no claim {', '.join(unknown)}; choose from {', '.join(claims)}.")
+    for name in names or ():
+        checks.nearest(name, claims, "claim")
     rows = []
     for entry in claims.values():
         if names and entry.name not in names:

@@ -1,4 +1,4 @@
-"""The version is stated once, in pyproject.toml, and told by the package and by the command."""
+"""The command itself: its version, what it says without a command, and wrong names."""
 
 import subprocess
 import sys
@@ -40,3 +40,34 @@ def test_the_help_still_says_what_the_program_is_for():
     assert "Bilevel optimization beyond strong convexity" in done.stdout
     assert "--version" in done.stdout
     assert "reproduce" in done.stdout
+
+
+def test_without_a_command_it_says_what_one_can_do(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["unibio"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) <= 12
+    named = {line.split()[1] for line in said.splitlines() if line.startswith("  unibio ")}
+    assert named == {"reproduce", "compare", "verify", "theory", "list", "COMMAND"}
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["compare", "SOBAA"], "SOBA"),
+        (["compare", "SOBA", "--problem", "quadratik"], "quadratic"),
+        (["reproduce", "nois"], "noise"),
+        (["verify", "--claim", "example_33"], "example_3"),
+        (["theory", "exmple3"], "example3"),
+        (["lst"], "list"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(monkeypatch, capsys, tmp_path, words, meant):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["unibio", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
