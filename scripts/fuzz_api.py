@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 import unibio as ub
-from unibio.run.programs import compiled
+from unibio.core.programs import compiled
 
 STRUCTURES = 60  # at most so many are compiled, however many cases there are
 WORKERS = 2

@@ -21,7 +21,7 @@ import numpy as np
 
 import unibio as ub
 from unibio import distributed
-from unibio.run.programs import compiled
+from unibio.core.programs import compiled
 
 N, D, BATCH, STEPS, EVERY = 240, 3, 24, 100, 20
 DIES_AT = 50

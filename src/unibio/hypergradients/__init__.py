@@ -1,13 +1,12 @@
 """∇Φ(x), the gradient of x ↦ f(x, y*(x)): exact, conjugate gradients, Neumann, unrolled."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem, check_functions, prepare
+from unibio.core.programs import compiled, computed
 from unibio.core.protocols import Hypergradient, HyperInfo
 from unibio.core.tree import PyTree
 from unibio.hypergradients.accuracy import assess
@@ -67,7 +66,9 @@ def hypergradient(
     method = tree.cast(method, tree.dtype(x))
     value, info, singular = evaluated(method, problem, x, y, key)
     noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)
-    return value, info if noisy or key is not None else _assessed(problem, x, y, value, info, singular)
+    if noisy or key is not None:
+        return value, info
+    return value, computed(assess, problem, x, y, value, info, singular=singular)
 
 
 def evaluated(
@@ -79,14 +80,13 @@ def evaluated(
     whether it was enough.
     """
     if not any(checks.is_traced(leaf) for leaf in jax.tree.leaves((method, problem, x, y, key))):
-        value, info, singular = _estimate(method, problem, x, y, key, False)
+        value, info, singular = compiled(_estimate, method, problem, x, y, key, singular=False)[0]
         if not bool(singular):
             return value, info, False
-    value, info, _ = _estimate(method, problem, x, y, key, True)
+    value, info, _ = computed(_estimate, method, problem, x, y, key, singular=True)
     return value, info, True
 
 
-@partial(jax.jit, static_argnums=5)
 def _estimate(
     method: Hypergradient, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None, singular: bool
 ) -> tuple[PyTree, HyperInfo, jax.Array]:
@@ -101,9 +101,6 @@ def _estimate(
         raise TypeError(f"method must return (value, HyperInfo); {type(method).__name__} is no hypergradient method.")
     value, info = answer
     return value, info, jnp.asarray(False) if singular else _is_singular(problem, x, info)
-
-
-_assessed = jax.jit(assess, static_argnums=5)
 
 
 def _is_singular(problem: Problem, x: PyTree, info: HyperInfo) -> jax.Array:

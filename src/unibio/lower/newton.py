@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, coordinates, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
+from unibio.core.programs import computed
 from unibio.core.protocols import Calls, LowerInfo, count
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -147,15 +148,18 @@ def _newton_step(problem: Problem, x: PyTree, begin: PyTree, state: _State) -> _
     )
 
 
-@eqx.filter_custom_jvp
-@jax.jit
 def solved(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
     """`Newton()` as a compiled program, which all that ask for y*(x) share."""
+    return computed(_solve, problem, x, y)
+
+
+@eqx.filter_custom_jvp
+def _solve(problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
     check_functions(problem, x, y)
     return Newton()(problem, x, y)
 
 
-@solved.def_jvp
+@_solve.def_jvp
 def _refuse_derivative(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> Any:
     raise TypeError("lower_solution has no derivative: use unibio.argmin(problem)(x, y0), which does.")
 

@@ -14,7 +14,7 @@ from unibio.core.tree import PyTree
 from unibio.distributed.placement import placed
 from unibio.distributed.processes import gathered
 from unibio.run.between import Between, End, Restart, View, ask
-from unibio.run.programs import CAPACITY, Log, advance, check_solver, compiled, initialise
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, timed
 from unibio.run.record import Record, first_true
 from unibio.run.result import Table
 
@@ -54,7 +54,7 @@ def stretches(
 
     def taken(number: int, state: State, step: int) -> Stretch:
         args = solver, problem, state, key, jnp.int32(step), jnp.int32(number)
-        (after, log), seconds, compiling = compiled(program, *args, capacity=CAPACITY)
+        (after, log), seconds, compiling = timed(program, *args, capacity=CAPACITY)
         log = jax.tree.map(lambda leaf: leaf[..., :number], gathered(log))
         return Stretch(after, log, seconds, compiling)
 
@@ -121,7 +121,7 @@ class Driver:
 
     def _started(self, solver: BilevelSolver) -> tuple[Any, End | None]:
         """The solver's first state; None and why, if its warm start is not finite."""
-        (state, calls), seconds, compiling = compiled(initialise, solver, self.problem, self.x0, self.y0, self.key)
+        (state, calls), seconds, compiling = timed(initialise, solver, self.problem, self.x0, self.y0, self.key)
         self.record.spent(calls, seconds)
         self.record.spent_compiling(compiling)
         if bool(tree.all_finite((state.x, state.y))):

@@ -23,7 +23,7 @@ from unibio.files.store import Store
 from unibio.run.driver import Stretch, stretches
 from unibio.run.identity import circumstances, identity
 from unibio.run.metrics import Measure, Metric, as_measure
-from unibio.run.programs import CAPACITY, Log, advance, check_solver, compiled, initialise
+from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, timed
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
 
@@ -68,7 +68,7 @@ def run_ensemble(
     problem, x0, y0 = prepare(problem, x0, y0)
     solver, keys = _lanes(solvers, tree.dtype(x0), keys, mesh)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    (state, calls), seconds, compiling = compiled(initialise_many, solver, problem, x0, y0, keys)
+    (state, calls), seconds, compiling = timed(initialise_many, solver, problem, x0, y0, keys)
     lanes = _Lanes(len(solvers), steps is None, goal, measurements, calls, seconds, compiling)
     lanes.measure(measure, problem, state)
     with terminal_progress(goal, title) as report:
@@ -148,7 +148,7 @@ class _Lanes:
 
     def measure(self, measure: Measure, problem: Problem, state: State) -> None:
         """Adds a row of the table."""
-        values, _, compiling = compiled(evaluate_many, measure, problem, state)
+        values, _, compiling = timed(evaluate_many, measure, problem, state)
         self.compiling += compiling
         each = {name: self.calls[:, i] for i, name in enumerate(Calls._fields)}
         position = {"step": np.full(self.number, self.step), **each, "calls": self.calls.sum(axis=1)}

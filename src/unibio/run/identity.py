@@ -18,11 +18,12 @@ import numpy as np
 from unibio.core import tree
 from unibio.core.batches import Dataset, Sampler
 from unibio.core.problem import Problem
+from unibio.core.programs import compiled
 from unibio.core.protocols import BilevelSolver, State
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import on_mesh
 from unibio.files.archive import Facts, plain
-from unibio.run.programs import CAPACITY, advance, compiled
+from unibio.run.programs import CAPACITY, advance
 
 _SALTS = (1, 2, 3)
 

@@ -2,7 +2,6 @@
 numbers`, compiled and evaluated between stretches of steps, off the clock. One with the attribute `eager = True` is not
 compiled with the others but called as it is, because it runs compiled programs that others use too."""
 
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
@@ -13,13 +12,13 @@ import numpy as np
 
 from unibio.core import checks, oracle, tree
 from unibio.core.problem import Problem, as_pytree
+from unibio.core.programs import compiled, computed
 from unibio.core.protocols import Calls, Hypergradient, HyperInfo, LowerInfo, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients import CG, evaluated
 from unibio.lower.newton import solved
 from unibio.run.between import Between, End, View
-from unibio.run.programs import compiled
 
 
 class Metric(Protocol):
@@ -46,10 +45,9 @@ class Truth(eqx.Module):
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         y_star, lower = solved(problem, state.x, state.y)
         gradient, info, _ = evaluated(self.method, problem, state.x, y_star)
-        return _truth(problem, state.x, state.y, y_star, lower, gradient, info)
+        return computed(_truth, problem, state.x, state.y, y_star, lower, gradient, info)
 
 
-@jax.jit
 def _truth(
     problem: Problem, x: PyTree, y: PyTree, y_star: PyTree, lower: LowerInfo, gradient: PyTree, info: HyperInfo
 ) -> dict[str, jax.Array]:
@@ -130,20 +128,18 @@ class Measure(eqx.Module):
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         return _joined([_checked(metric(problem, state), tree.dtype(state.x)) for metric in self.metrics])
 
-    def measured(self, problem: Problem, state: State, first: bool) -> tuple[dict[str, jax.Array], float]:
+    def measured(self, problem: Problem, state: State) -> tuple[dict[str, jax.Array], float]:
         """The numbers at one state, and the seconds that compilation took. Metrics are compiled into one program, but
-        for the `eager` ones, which call compiled programs themselves: of these the `first` measurement counts."""
+        for the `eager` ones, which call compiled programs themselves."""
         eager, others = (
             Measure(tuple(each for each in self.metrics if getattr(each, "eager", False) == which))
             for which in (True, False)
         )
-        began = time.perf_counter()
+        before = compiled.compile_seconds
         values = eager(problem, state)
-        compiling = time.perf_counter() - began if first else 0.0
         if others.metrics:
-            more, _, seconds = compiled(evaluate, others, problem, state)
-            values, compiling = _joined([values, more]), compiling + seconds
-        return values, compiling
+            values = _joined([values, compiled(evaluate, others, problem, state)[0]])
+        return values, compiled.compile_seconds - before
 
 
 def _joined(several: list[dict[str, jax.Array]]) -> dict[str, jax.Array]:
@@ -200,7 +196,6 @@ class Measurements(Between):
     def __init__(self, measure: Measure, every: int, known: bool) -> None:
         self.measure, self.every, self.known = measure, every, known
         self.names: set[str] | None = None  # of the metrics, as soon as somebody asks
-        self.begun = False
 
     def limit(self, step: int) -> int:
         return (step // self.every + 1) * self.every
@@ -211,10 +206,10 @@ class Measurements(Between):
         if view.begins:
             due = not (self.known and self._names(view) <= set(record.latest))
         if due and view.state is not None and not (record.has(set()) and record.has(self._names(view))):
-            values, compiling = self.measure.measured(view.problem, view.state, first=not self.begun)
+            values, compiling = self.measure.measured(view.problem, view.state)
             record.spent_compiling(compiling)
             record.note(values)
-            self.names, self.begun = set(values), True
+            self.names = set(values)
         return None
 
     def _names(self, view: View) -> set[str]:

@@ -1,12 +1,9 @@
-"""The two compiled programs of a run, its start and a stretch of steps, and the cache that keeps them.
+"""The two compiled programs of a run: its start, and a stretch of steps.
 
 Problem and solver are arguments, so that other numbers in them run the same program. The number of steps in a
 stretch is an argument too: one program serves every stretch, the last short one included.
 """
 
-import hashlib
-import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +12,7 @@ import jax.numpy as jnp
 
 from unibio.core import tree
 from unibio.core.problem import Problem, check_functions
+from unibio.core.programs import compiled
 from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -87,40 +85,7 @@ def check_solver(solver: BilevelSolver, dtype: jnp.dtype) -> Any:
     return tree.cast(solver, dtype)
 
 
-class Programs:
-    """Compiled programs by function, structure and shapes; the seconds spent compiling are reported apart."""
-
-    def __init__(self, most: int = 128) -> None:
-        self.programs: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
-        self._most = most
-
-    def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: int) -> tuple[Any, float, float]:
-        """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran (with several processes,
-        those of the slowest), and the seconds that compilation took."""
-        args = jax.tree.map(jnp.asarray, args)
-        began = time.perf_counter()
-        _, program = self._program(fn, args, static)
-        ready = time.perf_counter()
-        out = jax.block_until_ready(program(*args))
-        seconds = time.perf_counter() - ready
-        return out, largest(seconds) if spans_processes(args) else seconds, ready - began
-
-    def digest(self, fn: Callable[..., Any], *args: PyTree, **static: int) -> str:
-        """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it."""
-        lowered, _ = self._program(fn, jax.tree.map(jnp.asarray, args), static)
-        return hashlib.sha256(lowered.as_text().encode()).hexdigest()
-
-    def _program(self, fn: Callable[..., Any], args: PyTree, static: dict[str, Any]) -> tuple[Any, Any]:
-        leaves, structure = jax.tree.flatten(args)
-        shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
-        name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))
-        if name not in self.programs:
-            lowered = jax.jit(fn, static_argnames=tuple(static)).lower(*args, **static)
-            self.programs[name] = lowered, lowered.compile()
-        self.programs.move_to_end(name)
-        while len(self.programs) > self._most:
-            self.programs.popitem(last=False)
-        return self.programs[name]
-
-
-compiled = Programs()  # those of this process
+def timed(fn: Callable[..., Any], *args: PyTree, **static: Any) -> tuple[Any, float, float]:
+    """The result, the seconds that the program ran (of several processes the slowest's), and those of compilation."""
+    out, seconds, compiling = compiled(fn, *args, **static)
+    return out, largest(seconds) if spans_processes(args) else seconds, compiling

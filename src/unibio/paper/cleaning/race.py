@@ -24,7 +24,7 @@ from unibio.lower.sgd import SGD
 from unibio.paper.cleaning.task import Samples, Task, take
 from unibio.problems.hyper_cleaning import Setting, as_seen, cross_entropy, hyper_cleaning
 from unibio.run.driver import stretches
-from unibio.run.programs import CAPACITY, check_solver, compiled, initialise
+from unibio.run.programs import CAPACITY, check_solver, initialise, timed
 from unibio.solvers import MASOBA, SABA, SUSTAIN, TTSA, VRBO, StocBiO, UniBiO
 from unibio.solvers.step_sizes import step_sizes, stepping
 
@@ -99,7 +99,7 @@ def measured(
     at the start and then after every `length` steps."""
     problem, x, y = setting
     solver = check_solver(solver, tree.dtype(x))
-    (state, calls), seconds, _ = compiled(initialise, solver, problem, x, y, key)
+    (state, calls), seconds, _ = timed(initialise, solver, problem, x, y, key)
     total, step = sum(int(each) for each in calls), 0
     yield state, seconds, total
 
@@ -145,7 +145,7 @@ def train(task: Task, kind: str, rate: float, p: float, seed: int, epochs: int, 
     seconds = 0.0
     for epoch in range(1, epochs + 1):
         args = (as_pytree(task.apply), *numbers, data, state, jax.random.fold_in(key_run, epoch))
-        state, spent, _ = compiled(epoch_of_training, *args, length=length)
+        state, spent, _ = timed(epoch_of_training, *args, length=length)
         seconds += spent
         row = scores.measure(state[0]) | {"epoch": epoch, "seconds": seconds, "calls": epoch * length * size}
         params = state[0] if row["tuning"] > max(before["tuning"] for before in rows) else params

@@ -11,7 +11,7 @@ from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.framework.study import SECONDS, Options, Progress, on_example3, statistics
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
-from unibio.run.programs import compiled
+from unibio.run.programs import timed
 from unibio.solvers import UniBiO
 
 TITLE = "Does UniBiO's rate of convergence fall with p?"
@@ -28,8 +28,8 @@ def _path(p: float, eta: float, budget: int) -> tuple[np.ndarray, int, float]:
     lower = EpochSGD(steps=round(1.01 * budget) + 3 if budget != 100 else 100)
     solver = UniBiO(eta, lower=lower, hypergradient=Neumann(terms=1, scale=1.0))
     path = functools.partial(on_example3, solver, p, T)
-    compiled(path, jax.random.key(0))  # the first run of a program takes longer than the next
-    log, seconds, _ = compiled(path, jax.random.key(0))
+    timed(path, jax.random.key(0))  # the first run of a program takes longer than the next
+    log, seconds, _ = timed(path, jax.random.key(0))
     steps = int(log.calls.grad_g[1])  # y is refreshed in every second step
     return np.asarray(log.watched), steps, seconds
 
