@@ -138,7 +138,7 @@ class Measure(eqx.Module):
         before = compiled.compile_seconds
         values = eager(problem, state)
         if others.metrics:
-            values = _joined([values, compiled(evaluate, others, problem, state)[0]])
+            values = _joined([values, compiled.once(evaluate, others, problem, state)])
         return values, compiled.compile_seconds - before
 
 
