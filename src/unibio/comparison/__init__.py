@@ -1,4 +1,4 @@
-"""Comparing and tuning solvers: tables and files, no plots."""
+"""Comparing and tuning solvers: tables, files, and curves (which need the extra `plot`)."""
 
 from unibio.comparison.comparing import Comparison, compare
 from unibio.comparison.criteria import CallsToReach, Final

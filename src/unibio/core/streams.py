@@ -1,4 +1,5 @@
-"""Streams: batches that follow each other through the data, without a state to carry along.
+"""Streams: batches without replacement from step to step, in a new random order for each pass through the data, and
+without a state to carry along.
 
 Batch number j of a stream is a pure function of (seed, site, j), so that a run can begin anywhere: with s batches to a
 pass through the data, it is batch j mod s of pass j div s. Each pass has its own random order, which is never made:

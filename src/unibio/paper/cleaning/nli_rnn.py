@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from unibio.core import checks
 from unibio.core.tree import PyTree
-from unibio.paper.cleaning.sweep import before, product, sweep
+from unibio.paper.cleaning.recurrence import before, product, sweep
 from unibio.paper.data.snli import LABELS
 
 PADDING = 0  # the word number that fills up short sentences; words have numbers from 1
