@@ -14,12 +14,14 @@ import numpy as np
 from unibio.core import checks
 from unibio.core.tree import PyTree
 
-# Options for XLA's CPU compiler, whose work is nearly all that a first answer waits for. LEAN takes its older code
-# generator for fused loops and one LLVM module instead of 32: half the time to compile, and programs that run as fast.
-# QUICK leaves out LLVM's optimisations too: a seventh of the time to compile, programs that run up to twice as long.
-LEAN = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-QUICK = LEAN | {"xla_backend_optimization_level": 0}
-_SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question once is compiled by QUICK
+# Without LLVM's optimisations, with XLA's older code generator for fused loops and one LLVM module instead of 32, a
+# program takes a seventh of the time to compile, and up to twice as long to run (eight times if it draws batches).
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+_SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question once is compiled so
 
 
 class Programs:
@@ -36,15 +38,15 @@ class Programs:
         self.compile_seconds = 0.0  # of all programs so far
 
     def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> tuple[Any, float, float]:
-        """Calls fn(*args, **static), which will be called often, and waits for the result. Returns it, the seconds it
-        ran, and the seconds that compilation took."""
-        return self._run(fn, args, static, LEAN)
+        """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran, and the seconds that
+        compilation took."""
+        return self._run(fn, args, static, {})
 
     def once(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> Any:
         """The result of fn(*args, **static), which answers a question: with little data most of the wait is for the
         compiler."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(args))
-        return self._run(fn, args, static, QUICK if size <= _SMALL else LEAN)[0]
+        return self._run(fn, args, static, QUICK if size <= _SMALL else {})[0]
 
     def _run(
         self, fn: Callable[..., Any], args: PyTree, static: dict[str, Any], options: dict[str, Any]
@@ -59,7 +61,7 @@ class Programs:
 
     def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it."""
-        lowered, _ = self._program(fn, jax.tree.map(_as_array, args), static, LEAN)
+        lowered, _ = self._program(fn, jax.tree.map(_as_array, args), static, {})
         return hashlib.sha256(lowered.as_text().encode()).hexdigest()
 
     def _program(
@@ -78,12 +80,12 @@ class Programs:
 
 
 def _compiled(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
-    if jax.default_backend() != "cpu":
-        return lowered.compile()
-    try:
-        return lowered.compile(compiler_options=options)
-    except jax.errors.JaxRuntimeError:  # a compiler that no longer knows these options; any other error comes again
-        return lowered.compile()
+    if options and jax.default_backend() == "cpu":
+        try:
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError:  # this compiler does not know the options; any other error comes again
+            return lowered.compile()
+    return lowered.compile()
 
 
 def _as_array(leaf: Any) -> jax.Array:
