@@ -4,22 +4,24 @@ apart from those of running."""
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from unibio.core import checks
 from unibio.core.tree import PyTree
 
+Options = dict[str, str | bool]  # of XLA's compiler
 # Without LLVM's optimisations, with XLA's older code generator for fused loops and one LLVM module instead of 32, a
 # program takes a seventh of the time to compile, and up to twice as long to run (eight times if it draws batches).
-QUICK = {
-    "xla_backend_optimization_level": 0,
+QUICK: Options = {
+    "xla_backend_optimization_level": "0",
     "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_cpu_parallel_codegen_split_count": "1",
 }
 _SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question once is compiled so
 
@@ -37,19 +39,19 @@ class Programs:
         self.most = most
         self.compile_seconds = 0.0  # of all programs so far
 
-    def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> tuple[Any, float, float]:
+    def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
         """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran, and the seconds that
         compilation took."""
         return self._run(fn, args, static, {})
 
-    def once(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> Any:
+    def once(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
         """The result of fn(*args, **static), which answers a question: with little data most of the wait is for the
         compiler."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(args))
         return self._run(fn, args, static, QUICK if size <= _SMALL else {})[0]
 
     def _run(
-        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Any], options: dict[str, Any]
+        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
     ) -> tuple[Any, float, float]:
         args = jax.tree.map(_as_array, args)
         began = time.perf_counter()
@@ -59,13 +61,13 @@ class Programs:
         out = jax.block_until_ready(program(*args))
         return out, time.perf_counter() - ready, ready - began
 
-    def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Any) -> str:
+    def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it."""
         lowered, _ = self._program(fn, jax.tree.map(_as_array, args), static, {})
         return hashlib.sha256(lowered.as_text().encode()).hexdigest()
 
     def _program(
-        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Any], options: dict[str, Any]
+        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
     ) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(args)
         shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
@@ -79,7 +81,7 @@ class Programs:
         return self.programs[name]
 
 
-def _compiled(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
     if options and jax.default_backend() == "cpu":
         try:
             return lowered.compile(compiler_options=options)
@@ -88,11 +90,11 @@ def _compiled(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stage
     return lowered.compile()
 
 
-def _as_array(leaf: Any) -> jax.Array:
+def _as_array(leaf: ArrayLike) -> jax.Array:
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
-def _wrapped(fn: Callable[..., Any], static: dict[str, Any]) -> Callable[..., Any]:
+def _wrapped(fn: Callable[..., Any], static: dict[str, Hashable]) -> Callable[..., Any]:
     def wrapper(*args: PyTree) -> Any:
         return fn(*args, **static)
 
@@ -103,7 +105,7 @@ def _wrapped(fn: Callable[..., Any], static: dict[str, Any]) -> Callable[..., An
 compiled = Programs()  # those of this process
 
 
-def computed(fn: Callable[..., Any], *args: PyTree, **static: Any) -> Any:
+def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
     """fn(*args, **static), the answer to a question, by a compiled program; under somebody's jit, vmap or grad it
     becomes part of theirs."""
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(args)):

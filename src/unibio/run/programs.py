@@ -4,7 +4,7 @@ Problem and solver are arguments, so that other numbers in them run the same pro
 stretch is an argument too: one program serves every stretch, the last short one included.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -85,7 +85,7 @@ def check_solver(solver: BilevelSolver, dtype: jnp.dtype) -> Any:
     return tree.cast(solver, dtype)
 
 
-def timed(fn: Callable[..., Any], *args: PyTree, **static: Any) -> tuple[Any, float, float]:
+def timed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
     """The result, the seconds that the program ran (of several processes the slowest's), and those of compilation."""
     out, seconds, compiling = compiled(fn, *args, **static)
     return out, largest(seconds) if spans_processes(args) else seconds, compiling
