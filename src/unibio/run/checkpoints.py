@@ -25,7 +25,8 @@ from unibio.run import history_file
 from unibio.run.between import Between, End, View
 from unibio.run.identity import circumstances, compared, next_step
 from unibio.run.record import Anchor, Record
-from unibio.run.result import Result, joined, until
+from unibio.run.result import Result
+from unibio.run.rows import length, up_to
 
 _SUFFIX = ".checkpoint"
 _FORMAT = 3  # of what a file says of its run; others are refused
@@ -107,7 +108,7 @@ class Checkpoints:
             message = f"{path} is damaged: some of the history before step {steps} is lost."
             warnings.warn(message, RuntimeWarning, stacklevel=5)
         last = {"history": steps - 1, "metrics": steps}
-        tables = {name: joined(until([table], last[name])) for name, table in found.items()}
+        tables = {name: up_to(table, last[name]) for name, table in found.items()}
         return facts | {"intact": intact}, arrays | tables
 
 
@@ -154,10 +155,10 @@ class Keeper(Between):
         if len(record.restarts) != self.generation:
             self.generation, self.length, self.taken, self.writes = len(record.restarts), 0, (0, 0), 0
         path = Path(self.files.folder) / f"history-{self.generation}.log"
-        taken = len(record.pieces), len(record.rows)
+        taken = len(record.history), len(record.metrics)
         new = {
-            "history": joined(record.pieces[self.taken[0] :]),
-            "metrics": joined(record.rows[self.taken[1] :]),
+            "history": record.history.since(self.taken[0]),
+            "metrics": record.metrics.since(self.taken[1]),
         }
         try:
             length = history_file.append(path, self.length, new)
@@ -208,7 +209,8 @@ class Keeper(Between):
         """What a file holds, as the Result of a run that was interrupted, and its anchor."""
         self.found = facts
         if facts["intact"]:
-            self.generation, self.length, self.taken = len(facts["restarts"]), facts["history"][1], (1, 1)
+            self.generation, self.length = len(facts["restarts"]), facts["history"][1]
+            self.taken = length(arrays["history"]), length(arrays["metrics"])
         state, held = restored(arrays["state"], with_anchor(facts, wanted))
         anchor = None if held is None else Anchor(facts["anchor"], held)
         totals = facts["steps"], Calls(*facts["calls"]), facts["seconds"], facts["compile_seconds"]

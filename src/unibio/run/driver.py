@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from unibio.core import tree
 from unibio.core.problem import Problem
@@ -55,7 +56,7 @@ def stretches(
     def taken(number: int, state: State, step: int) -> Stretch:
         args = solver, problem, state, key, jnp.int32(step), jnp.int32(number)
         (after, log), seconds, compiling = timed(program, *args, capacity=CAPACITY)
-        log = jax.tree.map(lambda leaf: leaf[..., :number], gathered(log))
+        log = jax.tree.map(lambda leaf: np.array(leaf[..., :number]), gathered(log))  # not a view of 1,024 entries
         return Stretch(after, log, seconds, compiling)
 
     length = 1 if chunk is None else chunk

@@ -12,7 +12,8 @@ from unibio.core.protocols import Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log
-from unibio.run.result import Result, Table, joined, until
+from unibio.run.result import Result, Table
+from unibio.run.rows import Rows, length
 
 OK, STATIONARY = int(Status.ok.code), int(Status.stationary.code)
 
@@ -43,8 +44,8 @@ class Record:
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
         self.compile_seconds = 0.0 if resume is None else resume.compile_seconds
-        self.pieces: list[Table] = [] if resume is None else [resume.history]
-        self.rows: list[Table] = [] if resume is None else [resume.metrics]
+        self.history = Rows() if resume is None else Rows(resume.history)
+        self.metrics = Rows() if resume is None else Rows(resume.metrics)
         self.restarts: list[str] = [] if resume is None else list(resume.restarts)
         self._recall()
 
@@ -52,10 +53,11 @@ class Record:
         """The last numbers of both tables."""
         position = self.position()
         self.latest: dict[str, float] = {}
-        for table in self.rows:
+        for table in self.metrics.tables:
             self.latest |= {name: float(values[-1]) for name, values in table.items() if name not in position}
-        norms = [piece["direction_norm"] for piece in self.pieces if piece]
-        self.direction_norm = float(norms[-1][-1]) if norms else float("nan")
+        self.direction_norm = (
+            float(self.history.tables[-1]["direction_norm"][-1]) if len(self.history) else float("nan")
+        )
 
     def position(self) -> dict[str, Any]:
         """Step, calls and seconds so far."""
@@ -81,18 +83,18 @@ class Record:
 
     def has(self, names: set[str]) -> bool:
         """Whether metrics of these names have been noted at this step."""
-        here = bool(self.rows and self.rows[-1]) and int(self.rows[-1]["step"][-1]) == self.step
-        return here and names <= set(self.rows[-1])
+        here = len(self.metrics) > 0 and int(self.metrics.tables[-1]["step"][-1]) == self.step
+        return here and names <= set(self.metrics.tables[-1])
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Adds metrics, numbers by name, to the row of this step."""
         new = {name: float(value) for name, value in values.items()}
         self.latest |= new
         row = {name: np.asarray([value]) for name, value in (self.position() | new).items()}
-        if self.has(set()) and len(self.rows[-1]["step"]) == 1:
-            self.rows[-1] = self.rows[-1] | row
+        if self.has(set()) and length(self.metrics.tables[-1]) == 1:
+            self.metrics.tables[-1] |= row
         else:
-            self.rows.append(row)
+            self.metrics.add(row)
 
     def table(self, log: Log, seconds: float = 0.0) -> Table:
         """The history's columns for the steps of a log that follow on those recorded, and `bad`, which tells whether x
@@ -117,7 +119,7 @@ class Record:
         """Adds the steps of a stretch."""
         piece = self.table(log, seconds)
         del piece["bad"]  # only steps that left x and y finite are recorded
-        self.pieces.append(piece)
+        self.history.add(piece)
         self.compile_seconds += compiling
         self.seconds += seconds
         self.step += len(piece["step"])
@@ -130,8 +132,8 @@ class Record:
         was measured at `step` stay only if the run goes on from the anchor's state."""
         if self.anchor is None or self.anchor.state is not state:
             self.anchor = None
-        self.pieces = until(self.pieces, step - 1)
-        self.rows = until(self.rows, step if self.anchor is not None else step - 1)
+        self.history.cut(step - 1)
+        self.metrics.cut(step if self.anchor is not None else step - 1)
         self.step = step
         self.restarts.append(why)
         self._recall()
@@ -139,7 +141,7 @@ class Record:
     def result(self, state: State, y0: PyTree, status: Status, why: str) -> Result:
         """The result of the run that ends with this state; None: where it began."""
         x, y = (self.x0, y0) if state is None else (state.x, state.y)
-        history, metrics = joined(self.pieces), joined(self.rows)
+        history, metrics = self.history.since(0), self.metrics.since(0)
         again = [f"{reason} ({_times(count)})" for reason, count in Counter(self.restarts).items()]
         notes = [why, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics), *again]
         return Result(

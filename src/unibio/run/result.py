@@ -156,12 +156,6 @@ def _rebuild(shape: Any, leaves: Any) -> PyTree:
     return built if kind == "list" else tuple(built)
 
 
-def until(tables: list[Table], step: int) -> list[Table]:
-    """The rows with at most this step."""
-    cut = [{name: values[table["step"] <= step] for name, values in table.items()} for table in tables if table]
-    return [table for table in cut if len(table["step"])]
-
-
 def joined(pieces: list[Table]) -> Table:
     """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
     pieces = [piece for piece in pieces if piece]
