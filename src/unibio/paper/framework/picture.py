@@ -5,8 +5,8 @@ import numpy as np
 from unibio.files import figures
 
 DESCRIPTION = (
-    "Example 3. Left: g(x, ·) at x = 0.5 for p = 2, 4 and 8; the larger p, the flatter it is near y = 0. Middle: its "
-    "minimiser y*(x), vertical at x = 0 for p > 2, where the Hessian of g is 0. Right: Φ(x) = sin(sin x), "
+    "Example 3. First: g(x, ·) at x = 0.5 for p = 2, 4 and 8; the larger p, the flatter it is near y = 0. Second: its "
+    "minimiser y*(x), vertical at x = 0 for p > 2, where the Hessian of g is 0. Third: Φ(x) = sin(sin x), "
     "smooth and the same for every p. The circles are the two starts, one of them next to the singular point, and the "
     "star is a minimum."
 )

@@ -219,9 +219,9 @@ def _table(rows: Rows, title: str = "") -> str:
     """A table in a box of its own, which scrolls sideways if the page is too narrow for it."""
     head = "".join(f'<th scope="col"{_class(value)}>{_heading(key)}</th>' for key, value in rows[0].items())
     body = "\n".join(f"<tr>{''.join(_cell(value) for value in row.values())}</tr>" for row in rows)
-    named = f"<caption>{_prose(title)}</caption>" if title else ""
-    table = f"<table>{named}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f'<div class="scroll" role="region" aria-label="Table" tabindex="0">{table}</div>'
+    named = f'<p class="caption">{_prose(title)}</p>\n' if title else ""
+    table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f'{named}<div class="scroll" role="region" aria-label="Table" tabindex="0">{table}</div>'
 
 
 def _heading(key: str) -> str:
@@ -255,8 +255,9 @@ def _code(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped text in which ^{…} and ^(…) become superscripts and _x a subscript, as in formulas, and the
-    sign of a number a minus."""
+    """Escaped text in which ^{…} and ^(…) become superscripts and _x a subscript, as in formulas, the sign
+    of a number is a minus, and no line is broken at =."""
     raised = re.sub(r"\^(?:\{([^{}]*)\}|\(([^()]*)\))", r"<sup>\1\2</sup>", _text(text))
     lowered = re.sub(r"_([A-Za-z0-9]|10)\b", r"<sub>\1</sub>", raised)
-    return re.sub(r"(?<![\w.,-])-(?=\d)", "−", lowered)
+    joined = re.sub(r" ([=≤]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", lowered)
+    return re.sub(r"(?<![\w.,-])-(?=\d)", "−", joined)

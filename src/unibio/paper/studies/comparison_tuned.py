@@ -91,13 +91,13 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """‖∇Φ‖ after 500 steps, a line for each solver and a dot for each p; numbers below 10^{−8} are drawn there. Left of
-    the dashed line (0.05) a solver has arrived."""
+    """‖∇Φ‖ after 500 steps (it starts at 1), a line for each solver and a dot for each p; numbers below 10^{−8} are
+    drawn there. Left of the dashed line (0.05) a solver has arrived."""
     made, (axis,) = plot.panels(width=6.5, height=4.2)
     rows = [row | {"shown": max(row["final"], 1e-8)} for row in by_worst(tables)]
     plot.dots(axis, rows, "shown")
     axis.axvline(ARRIVED, color="grey", linestyle="--", linewidth=0.8)
-    axis.set(xscale="log", xlabel="‖∇Φ‖ after 500 steps (at the start 1)")
+    axis.set(xscale="log", xlabel="‖∇Φ‖ after 500 steps")
     plot.key(made, [axis])
     return made
 
@@ -152,7 +152,7 @@ def verdict(tables: Tables) -> str:
         f"{'UniBiO' if 'UniBiO' in everywhere else 'Not UniBiO'} and {_listed(others)} arrive at every p; BO-REP "
         f"{closer} than UniBiO with the paper's constant step, after {calls[0]} calls against {calls[1]}. BO-REP ends "
         f"at {norm['rep']:.4f}, UniBiO at {norm['ours']:.4f} with the constant step and at {norm['fading']:.4f} with a "
-        f"decaying one. At p = 4 {len(good[4.0])} of {len(CONTESTANTS)} arrive, and StocBiO, which ends at "
+        f"decaying one. {len(good[4.0])} of {len(CONTESTANTS)} arrive at p = 4, and StocBiO, which ends at "
         f"{power_of_ten(star)}, {'beats' if star < min(norm['ours'], norm['fading']) else 'does not beat'} UniBiO "
         "with either step."
     )

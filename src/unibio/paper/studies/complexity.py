@@ -65,7 +65,7 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Left: the calls against ε, a line for each p (those of p = 6 and 8 lie on each other). Right: the exponents of
+    """First: the calls against ε, a line for each p (those of p = 6 and 8 lie on each other). Second: the exponents of
     1/ε by p, measured and by both bounds."""
     rows, fits = tables["calls"], tables["exponents"]
     made, axes = plot.panels(2, width=3.6, height=2.9)
@@ -96,7 +96,7 @@ def verdict(tables: Tables) -> str:
     measured, paper, sharp = (", ".join(f"{-row[name]:.3g}" for row in tables["exponents"]) for name in names)
     holds = "far more slowly than the bound allows" if outcome(tables) == CONFIRMED else "faster than the bound allows"
     return (
-        f"On Example 3 the calls grow {holds}, so that it says little about this problem. They grow like ε^{{−a}} with "
-        f"a = {measured} for p = 2, 4, 6, 8, where the paper's bound has a = {paper}, and a sharper one {sharp}. "
-        "Example 3 is not a hard instance of the problem class."
+        f"On Example 3 the calls grow {holds}, so that the bound says little about this problem. They grow like "
+        f"ε^{{−a}} with a = {measured} for p = 2, 4, 6, 8, where the paper's bound has a = {paper}, and a sharper one "
+        f"{sharp}. Example 3 is not a hard instance of the problem class."
     )

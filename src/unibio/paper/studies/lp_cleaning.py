@@ -119,8 +119,8 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """A line for each solver and a dot for each p, medians over 24 runs. Left: Φ at the end, the loss on clean samples
-    (less is better). Right: how well the learnt weights tell corrupted from clean samples (more is better; dashed:
+    """A line for each solver and a dot for each p, medians over 24 runs. First: Φ at the end, the loss on clean samples
+    (less is better). Second: how well the learnt weights tell corrupted from clean samples (more is better; dashed:
     chance)."""
     rows = by_phi(tables)
     made, axes = plot.panels(2, width=4.6, height=4.2)

@@ -59,8 +59,8 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """The first 150 steps with one step size for all p. Left and middle: ‖∇Φ‖ from both starts; the lines of all p lie
-    on each other, so those of smaller p are drawn wider. Right: the error of the lower level."""
+    """The first 150 steps with one step size for all p. First and second: ‖∇Φ‖ from both starts; the lines of all p lie
+    on each other, so those of smaller p are drawn wider. Third: the error of the lower level."""
     rows = tables["curves"]
     made, axes = plot.panels(3, width=3.3, height=2.7)
     shown = [("from (1, 1)", "gradient norm"), ("from (0.001, 0.001), noise", "gradient norm"),

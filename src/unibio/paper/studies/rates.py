@@ -70,8 +70,8 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Left: the running mean of ‖∇Φ‖ with the paper's step sizes, and dashed a line of the fitted slope that touches it
-    from above. Right: the fitted rate r(p), with the paper's step sizes and with one step size for all p."""
+    """First: the running mean of ‖∇Φ‖ with the paper's step sizes, and dashed a line of the fitted slope that touches
+    it from above. Second: the fitted rate r(p), with the paper's step sizes and with one step size for all p."""
     rows = tables["curves"]
     made, axes = plot.panels(2, width=4.2, height=3.0)
     budget = "100 for every p"

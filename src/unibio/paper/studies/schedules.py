@@ -34,7 +34,7 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """log10 of the total calls: on the left against ε, a line for each p; on the right against p at ε = 0.1."""
+    """The total calls as a power of 10: first against ε, a line for each p; then against p at ε = 0.1."""
     rows = tables["totals"]
     orders = distinct(rows, "p")
     made, axes = plot.panels(2 if len(orders) > 1 else 1, width=3.9, height=3.0)
