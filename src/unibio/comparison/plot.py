@@ -1,6 +1,6 @@
 """Figures of comparisons, drawn from tables (lists of rows) and from nothing else."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from unibio.files.figures import with_style as with_style
 from unibio.files.tables import Row, Rows, column, distinct, select
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Figure
 
 NORM, LOWER_ERROR = "‖∇Φ‖", "‖y − y*‖"  # labels without indices, which would be too small on a phone
@@ -45,14 +46,14 @@ def bands(
     ]
 
 
-def band(axis: Any, curve: Rows, colour: str, label: str) -> None:
+def band(axis: "Axes", curve: Rows, colour: str, label: str) -> None:
     """Median against t, with the band between the outer quantiles; dashed for a variant with its solver's colour."""
     t = column(curve, "t")
     axis.plot(t, column(curve, "median"), "--" if " (" in label else "-", color=colour, label=label)
     axis.fill_between(t, column(curve, "low"), column(curve, "high"), color=colour, alpha=0.2, linewidth=0)
 
 
-def end_labels(axis: Any, ends: dict[str, tuple[float, float]], near: float = 0.08) -> None:
+def end_labels(axis: "Axes", ends: dict[str, tuple[float, float]], near: float = 0.08) -> None:
     """Writes each curve's name above the end of the curve, instead of a legend; one text for curves that end within
     `near` of each other, measured in heights of the panel."""
     from matplotlib.patheffects import withStroke
@@ -73,7 +74,7 @@ def end_labels(axis: Any, ends: dict[str, tuple[float, float]], near: float = 0.
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
-def dots(axis: Any, rows: Rows, value: str, by: str = "p") -> None:
+def dots(axis: "Axes", rows: Rows, value: str, by: str = "p") -> None:
     """A line for each solver, in the order of the rows, with a dot for each value of `by`."""
     names, cases = distinct(rows, "solver"), distinct(rows, by)
     for i, (case, colour, marker) in enumerate(zip(cases, COLOURS, "osD^v", strict=False)):

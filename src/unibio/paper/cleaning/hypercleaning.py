@@ -119,30 +119,31 @@ def draw(tables: Tables) -> "plot.Figure":
     orders = distinct(rows, "p")
     made, axes = plot.panels(len(orders), 3, width=3.7, height=2.5)
     above, middle, below = (axes[k * len(orders) :] for k in range(3))
-    styles = {"noisy": ":", "clean": "-.", "both": "--", "true": (0, (1, 3)), PRACTICAL: "--"}
     for i, p in enumerate(orders):
         for method in distinct(rows, "method"):
             epochs = distinct(select(rows, p=p, method=method), "epoch")
             lines = [select(rows, p=p, method=method, epoch=epoch) for epoch in epochs]
             times = [_mean(select(clock, p=p, method=method, epoch=epoch), "seconds") for epoch in epochs]
-            style: Any = {
-                "linestyle": styles.get(method, "-"),
-                "color": "grey" if method in TRAINING else plot.solver_colour(method),
-                "label": f"training, {method}" if method in TRAINING else method,
-            }
+            style = _style(method)
             above[i].plot(epochs, [_mean(line, "train_noisy") for line in lines], **style)
             middle[i].plot(epochs, [_mean(line, "test") for line in lines], **style)
             below[i].plot(times[1:], [_mean(line, "test") for line in lines[1:]], **style)
-        above[i].set(title=f"p = {p:g}", xlabel="epoch")
-        middle[i].set(xlabel="epoch")
-        below[i].set(xlabel="seconds (without compilation)", xscale="log")
+        above[i].set(title=f"p = {p:g}", xlabel="epoch", ylabel="accuracy on noisy labels")
+        middle[i].set(title=f"p = {p:g}", xlabel="epoch", ylabel="test accuracy")
+        below[i].set(xlabel="seconds (without compilation)", ylabel="test accuracy", xscale="log")
     made.suptitle(f"{_source(tables)},\n{100 * first['noise']:g} % of the training labels wrong", fontsize=9)
-    names = ("training accuracy (noisy labels)", "test accuracy", "test accuracy")
-    for row, name in zip((above, middle, below), names, strict=True):
-        for axis in row[: len(orders)]:
-            axis.set(ylabel=name)
     plot.key(made, axes)
     return made
+
+
+def _style(method: str) -> dict[str, Any]:
+    """How the line of a method looks."""
+    styles = {"noisy": ":", "clean": "-.", "both": "--", "true": (0, (1, 3)), PRACTICAL: "--"}
+    return {
+        "linestyle": styles.get(method, "-"),
+        "color": "grey" if method in TRAINING else plot.solver_colour(method),
+        "label": f"training, {method}" if method in TRAINING else method,
+    }
 
 
 def _mean(rows: Rows, name: str) -> float:

@@ -228,7 +228,7 @@ def _heading(key: str) -> str:
     return _text(key.replace("_", " "))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         value = f"{value:.3g}" if abs(value) >= 1e-4 or value == 0 else _power(value)
         value = value.replace("-", "−")
@@ -241,11 +241,11 @@ def _power(value: float) -> str:
     return f"{digits}·10^{{{int(power)}}}"
 
 
-def _class(value: Any) -> str:
+def _class(value: object) -> str:
     return ' class="number"' if isinstance(value, int | float) else ""
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return html.escape(str(value))
 
 

@@ -138,24 +138,26 @@ def verdict(tables: Tables) -> str:
     """Judges whether the baselines fail because of their step sizes: which solvers, all tuned alike, end below .05, by
     p."""
     good = arrived(tables)
-    at = {(row["solver"], row["p"]): row for row in tables["statistics"]}
-    everywhere = [name for name in CONTESTANTS if all(name in names for names in good.values())]
-    rep, ours, fading = (
-        [at[name, p] for p in ORDERS] for name in ("BO-REP", "UniBiO", "UniBiO (decaying step)")
-    )  # fmt: skip
-    norm = {key: max(row["final"] for row in rows) for key, rows in (("rep", rep), ("ours", ours), ("fading", fading))}
-    calls = [f"{np.mean([row['calls'] for row in rows]):,.0f}" for rows in (rep, ours)]
-    others = [name for name in everywhere if not name.startswith("UniBiO")]
-    closer = "comes closer" if norm["rep"] < norm["ours"] else "stays farther away"
-    star = at["StocBiO", 4.0]["final"]
-    return (
-        f"{'UniBiO' if 'UniBiO' in everywhere else 'Not UniBiO'} and {_listed(others)} arrive at every p; BO-REP "
-        f"{closer} than UniBiO with the paper's constant step, after {calls[0]} calls against {calls[1]}. BO-REP ends "
-        f"at {norm['rep']:.4f}, UniBiO at {norm['ours']:.4f} with the constant step and at {norm['fading']:.4f} with a "
-        f"decaying one. {len(good[4.0])} of {len(CONTESTANTS)} arrive at p = 4, and StocBiO, which ends at "
-        f"{power_of_ten(star)}, {'beats' if star < min(norm['ours'], norm['fading']) else 'does not beat'} UniBiO "
-        "with either step."
+    others = [name for name in CONTESTANTS if not name.startswith("UniBiO") and all(name in good[p] for p in ORDERS)]
+    (rep, calls), (ours, more), (fading, _) = (
+        _ends(tables, name) for name in ("BO-REP", "UniBiO", "UniBiO (decaying step)")
     )
+    arrives = "UniBiO" if ours < ARRIVED else "Not UniBiO"
+    closer = "comes closer" if rep < ours else "stays farther away"
+    star = select(tables["statistics"], solver="StocBiO", p=4.0)[0]["final"]
+    beats = "beats" if star < min(ours, fading) else "does not beat"
+    return (
+        f"{arrives} and {_listed(others)} arrive at every p; BO-REP {closer} than UniBiO with the paper's constant "
+        f"step, after {calls:,.0f} calls against {more:,.0f}. BO-REP ends at {rep:.4f}, UniBiO at {ours:.4f} with the "
+        f"constant step and at {fading:.4f} with a decaying one. {len(good[4.0])} of {len(CONTESTANTS)} arrive at "
+        f"p = 4, and StocBiO, which ends at {power_of_ten(star)}, {beats} UniBiO with either step."
+    )
+
+
+def _ends(tables: Tables, solver: str) -> tuple[float, float]:
+    """The largest of a solver's norms over p, and the mean of its calls."""
+    rows = select(tables["statistics"], solver=solver)
+    return max(row["final"] for row in rows), float(np.mean([row["calls"] for row in rows]))
 
 
 def _listed(names: list[str]) -> str:
