@@ -45,6 +45,12 @@ def test_links_lead_somewhere():
                 assert (page.parent / target.split("#")[0]).exists(), f"{page.name}: {target}"
 
 
+def test_the_readme_counts_the_verdicts_of_the_page():
+    counts = re.search(r"\d+ confirmed, \d+ corrected, \d+ refuted", (DOCS / "paper_vs_us.md").read_text("utf-8"))
+    assert counts
+    assert counts[0].replace(" confirmed", " claims confirmed") in (DOCS.parent / "README.md").read_text("utf-8")
+
+
 def test_names_that_the_tour_and_the_choices_use_exist():
     text = "".join((DOCS / name).read_text("utf-8") for name in ("tour.md", "choosing.md"))
     named = set(re.findall(r"\bub\.((?:[a-z_]+\.)?\w+)", text))

@@ -130,6 +130,13 @@ def test_the_number_of_runs_is_that_of_the_tables():
     assert said(24, 16) == "Runs (seeds) per curve: 16 or 24. "
 
 
+def test_numbers_in_cells():
+    shown = [report._cell(value).removesuffix("</td>").rpartition(">")[2] for value in (0.0, -0.12345, float("nan"), 7)]
+    assert shown == ["0", "−0.123", "nan", "7"]
+    assert report._cell(float("inf")) == '<td class="number">inf</td>'
+    assert "2.5·10<sup>−5</sup>" in report._cell(2.5e-5)
+
+
 def test_text_in_formulas_and_numbers():
     assert report._prose("∇_y F, T^{-1} at p = 4 from -0.5 to 1-2") == (
         "∇<sub>y</sub> F, T<sup>−1</sup> at p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}4 from −0.5 to 1-2"

@@ -188,7 +188,7 @@ def _images(wide: bytes, narrow: bytes, described: str) -> str:
     """A figure with its caption. Windows of less than 900 pixels show the narrow form."""
     sources = [f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}" for content in (wide, narrow)]
     return (
-        f'<figure><picture><source media="(max-width: 900px)" srcset="{sources[1]}">'
+        f'<figure><picture><source media="screen and (max-width: 900px)" srcset="{sources[1]}">'
         f'<img alt="{_text(described)}" src="{sources[0]}"></picture>'
         f"<figcaption>{_prose(described)}</figcaption></figure>"
     )
@@ -230,7 +230,7 @@ def _heading(key: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        value = f"{value:.3g}" if abs(value) >= 1e-4 or value == 0 else _power(value)
+        value = _power(value) if 0 < abs(value) < 1e-4 else f"{value:.3g}"
         value = value.replace("-", "−")
         return f'<td class="number">{_prose(value)}</td>'
     return f"<td{_class(value)}>{_prose(str(value))}</td>"

@@ -110,7 +110,8 @@ def by_worst(tables: Tables) -> Rows:
 
 
 def summary(tables: Tables) -> Rows:
-    """‖∇Φ‖ after 500 steps, in the median over the seeds; the oracle calls of these steps, in the mean over p."""
+    """‖∇Φ‖ after 500 steps, in the median over five seeds (three others chose the step sizes); the oracle calls of
+    these steps, in the mean over p."""
     rows = by_worst(tables)
     return [
         {"solver": solver}
