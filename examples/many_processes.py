@@ -56,4 +56,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("Name one folder for checkpoints, which all processes see: python many_processes.py FOLDER")
     main(sys.argv[1])

@@ -3,7 +3,8 @@
     python scripts/check_report.py OUT [--screenshots FOLDER]
 
 It checks, in a narrow and a wide window, in light and dark, that there is no error on the console, no request for
-anything but the page, no image that is not drawn or has no text, and nothing wider than the window. It talks to
+anything but the page, no image that is not drawn or has no text, nothing wider than the window, and no text smaller
+than 11 pixels, also not because an image is shrunk. It talks to
 Chromium through a pipe (Chrome DevTools Protocol) and needs no package.
 """
 
@@ -27,6 +28,10 @@ MEASURE = """JSON.stringify({
   unnamed: [...document.images].filter(image => !image.alt).length,
   content: document.documentElement.scrollWidth,
   window: document.documentElement.clientWidth,
+  shrunk: [...document.images].filter(image => image.clientWidth < 0.92 * image.naturalWidth).map(image => image.alt),
+  small: [...document.querySelectorAll("body *")].filter(
+    part => [...part.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()) &&
+      parseFloat(getComputedStyle(part).fontSize) < 11).map(part => part.textContent),
 })"""
 
 
@@ -116,6 +121,8 @@ def faults(events: list[dict[str, Any]], url: str, page: dict[str, Any]) -> list
         elif what == "Network.requestWillBeSent" and not values["request"]["url"].startswith((url, "data:")):
             found.append(f"the page requests {values['request']['url']}")
     found += [f"image not drawn: {alt}" for alt in page["broken"]]
+    found += [f"image shrunk, so that its text is too small: {alt}" for alt in page["shrunk"]]
+    found += [f"text smaller than 11 pixels: {text}" for text in page["small"]]
     if page["unnamed"]:
         found.append(f"{page['unnamed']} images without a text for those who cannot see them")
     if page["content"] > page["window"]:

@@ -26,7 +26,7 @@ FIRST = {
     "test_what_users_run",
     "test_two_processes",
     "test_scripts",
-    "test_the_readme_example",
+    "test_the_programs_of_the_readme_print_what_it_says",
 }
 
 

@@ -1,5 +1,6 @@
 """Code shown in the docs runs and does what the page says."""
 
+import functools
 import os
 import re
 import shutil
@@ -34,6 +35,28 @@ def test_files_that_pages_and_docstrings_name_exist():
     named = {path for page in pages for path in re.findall(r"\b(?:tests|scripts)/[\w/]+\.py", page.read_text("utf-8"))}
     assert len(named) > 5
     assert {path for path in named if not (DOCS.parent / path).exists()} == set()
+
+
+def test_links_lead_somewhere():
+    """Every link of the README and the pages to a file of the project, and to a heading of a page."""
+    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+            if not target.startswith(("http", "#")):
+                assert (page.parent / target.split("#")[0]).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_counts_the_verdicts_of_the_page():
+    counts = re.search(r"\d+ confirmed, \d+ corrected, \d+ refuted", (DOCS / "paper_vs_us.md").read_text("utf-8"))
+    assert counts
+    assert counts[0].replace(" confirmed", " claims confirmed") in (DOCS.parent / "README.md").read_text("utf-8")
+
+
+def test_names_that_the_tour_and_the_choices_use_exist():
+    text = "".join((DOCS / name).read_text("utf-8") for name in ("tour.md", "choosing.md"))
+    named = set(re.findall(r"\bub\.((?:[a-z_]+\.)?\w+)", text))
+    assert len(named) > 30
+    for name in named:
+        assert functools.reduce(getattr, name.split("."), ub), name
 
 
 def skeleton():

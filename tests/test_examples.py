@@ -5,9 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from unibio.files import figures
+
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import readme_picture  # noqa: E402
 
 
 def found(pattern, text):
@@ -64,9 +70,28 @@ def test_many_processes(tmp_path):
     assert (tmp_path / "figure.png" / "step-000000000200.state").is_dir()
 
 
-def test_the_readme_example():
-    text = (ROOT / "README.md").read_text()
-    code = text.split("```python\n")[1].split("```")[0]
+def test_many_processes_without_a_folder_says_what_is_missing():
+    script = str(ROOT / "examples" / "many_processes.py")
+    out = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert out.returncode == 1
+    assert out.stderr.startswith("Name one folder for checkpoints")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_programs_of_the_readme_print_what_it_says(number):
+    part = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1 + number]
+    code, _, printed = part.split("```\n")[:3]
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert out.returncode == 0, out.stderr
-    assert "finished" in out.stdout
+    assert out.stdout == printed
+
+
+def test_the_picture_of_the_readme():
+    """Its two panels count every sample once, and its numbers are those that the program prints."""
+    bad = np.array([True, False, False, True])
+    suspicion = {"all": np.array([0.1, 0.2, 3.0, 50.0]), "weighted": np.array([4.0, 0.1, 0.2, 5.0])}
+    names = {"bad": bad, "suspicion": suspicion, "models": suspicion}
+    assert readme_picture.aurocs(names) == [0.5, 1.0]
+    for axis in figures.with_style(readme_picture.draw, names).axes:
+        assert sum(bar.get_height() for bar in axis.patches) == len(bad)  # type: ignore[attr-defined]
+    assert "AUROC" in readme_picture.program(1)

@@ -102,6 +102,18 @@ WRONG_KIND = {
     "hypergradient": (lambda: ub.UniBiO(0.1, hypergradient=ub.CG), r"hypergradient must be Neumann\(\)"),  # type: ignore[arg-type]
     "optimiser": (lambda: ub.UniBiO(0.1, optimiser="adam"), r"optimiser must be an optax transformation"),
     "optax": (lambda: ub.Optax(optax.adam), r"optimiser must be an optax transformation"),
+    "a metric without a problem": (
+        lambda: solve(ub.SOBA(0.1, 0.1), metrics=lambda state: {"x": state.x}),
+        r"metric\(problem, state\); <lambda>\(state\) cannot be: too many positional arguments",
+    ),
+    "a metric that wants more": (
+        lambda: solve(ub.SOBA(0.1, 0.1), metrics=lambda problem, state, key: {}),
+        r"<lambda>\(problem, state, key\) cannot be: missing a required argument: 'key'",
+    ),
+    "a metric of words": (
+        lambda: solve(ub.SOBA(0.1, 0.1), metrics=lambda problem, state: {"name": "b"}),
+        r"metric 'name' must be one number; got str",
+    ),
     "metric": (lambda: solve(ub.SOBA(0.1, 0.1), metrics=3), r"a metric must be a function"),
     "stop": (lambda: solve(ub.SOBA(0.1, 0.1), stop=ub.MaxCalls), r"stop must be Below"),
     "callback": (lambda: solve(ub.SOBA(0.1, 0.1), callbacks=["print"]), r"callbacks must be functions"),

@@ -2,6 +2,7 @@
 numbers`, compiled and evaluated between stretches of steps, off the clock. One with the attribute `eager = True` is not
 compiled with the others but called as it is, because it runs compiled programs that others use too."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, oracle, tree
+from unibio.core import checks, oracle, show, tree
 from unibio.core.problem import Problem, as_pytree
 from unibio.core.programs import compiled, computed
 from unibio.core.protocols import Calls, Hypergradient, HyperInfo, LowerInfo, State
@@ -163,6 +164,8 @@ def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:
     for name, value in named.items():
         if not isinstance(name, str) or name in _RESERVED:
             raise ValueError(f"a metric may not be called {name!r}: the record already has it. Choose another name.")
+        if not isinstance(value, (bool, int, float, np.generic, np.ndarray, jax.Array)):
+            raise TypeError(f"metric {name!r} must be one number; got {type(value).__name__}.")
         if jnp.ndim(value) != 0:
             raise ValueError(
                 f"metric {name!r} must be one number; got shape {jnp.shape(value)}. Give each its own name."
@@ -176,7 +179,23 @@ def as_measure(metrics: Any) -> Measure:
     for metric in several:
         if isinstance(metric, type) or not callable(metric):
             raise TypeError(f"a metric must be a function (problem, state) -> dict, such as Truth(); got {metric!r}.")
+        _check_signature(metric)
     return Measure(tuple(as_pytree(metric) for metric in several))
+
+
+def _check_signature(metric: Callable[..., Any]) -> None:
+    """Refuses a metric that cannot be called with a problem and a state."""
+    try:
+        signature = inspect.signature(metric)
+    except ValueError:  # some functions written in C have none
+        return
+    try:
+        signature.bind("problem", "state")
+    except TypeError as error:
+        raise TypeError(
+            f"a metric is called as metric(problem, state); {show.function(metric)}{signature} cannot be: {error}. "
+            "Write for example: def distance(problem, state): return {'distance': jnp.linalg.norm(state.x)}."
+        ) from None
 
 
 def evaluate(measure: Measure, problem: Problem, state: State) -> dict[str, jax.Array]:

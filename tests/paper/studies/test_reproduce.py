@@ -76,9 +76,9 @@ def test_the_same_bytes_in_another_folder(tmp_path):
     first, second = tmp_path / "one", tmp_path / "deep" / "two"
     verdicts = reproduce.reproduce(["schedules"], first)
     assert reproduce.reproduce(["schedules"], second) == verdicts
-    assert "1e52" in verdicts["schedules"]
+    assert "10^{52}" in verdicts["schedules"]
     one, two = files(first), files(second)
-    made = {"totals.csv", "result.json", "seconds.json", "figure.svg", "figure.pdf", "figure.png"}
+    made = {"totals.csv", "result.json", "seconds.json", "figure.svg", "figure.pdf", "figure.png", "figure-narrow.svg"}
     assert set(one) == {f"schedules/{name}" for name in made} | {"unibio.json", "index.html"}
     assert {name for name in one if one[name] != two[name]} <= {"schedules/seconds.json"}
     facts = json.loads(one["schedules/result.json"])
@@ -103,7 +103,7 @@ def test_a_rerun_continues_after_an_interruption(tmp_path, fakes):
         reproduce.reproduce([], tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text()
     assert "a is done." in page
-    assert "Part b (<code><span>b</span></code>): not run yet" in page
+    assert "Part b<p>It has not been run yet." in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "index.html", "unibio.json"]
     before = files(tmp_path / "out" / "a")
     fakes.run.clear()
@@ -234,7 +234,7 @@ def test_replot_needs_the_files_alone(tmp_path, monkeypatch):
     reproduce.reproduce(["schedules"], tmp_path)
     before = files(tmp_path)
     monkeypatch.setattr(schedules, "run", None)
-    for name in ("figure.svg", "figure.pdf", "figure.png"):
+    for name in ("figure.svg", "figure.pdf", "figure.png", "figure-narrow.svg"):
         (tmp_path / "schedules" / name).unlink()
     (tmp_path / "index.html").unlink()
     assert list(reproduce.replot(tmp_path)) == ["schedules"]

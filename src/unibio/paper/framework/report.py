@@ -2,19 +2,63 @@
 
 import base64
 import html
+import io
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from unibio.core import show
+from unibio.files import figures
 from unibio.files.atomic import write_bytes
 from unibio.files.tables import Row, Rows, Tables
+from unibio.paper.framework import picture
 from unibio.paper.framework.parts import read_part
-from unibio.paper.framework.study import EXPERIMENTS, Options, load, summary
+from unibio.paper.framework.study import (
+    BY_NAME,
+    CONFIRMED,
+    CORRECTED,
+    EXPERIMENTS,
+    OURS,
+    REFUTED,
+    Experiment,
+    Options,
+    answer,
+    caption,
+    load,
+    outcome,
+    summary,
+    terms,
+)
 
 FIGURES = ("figure.svg", "figure.pdf", "figure.png")
-_PAGE = Path(__file__).with_name("report.html")  # the page around the sections
+NARROW = "figure-narrow.svg"  # the same figure for a phone, its panels below each other
+VISIBLE = 8  # rows of a table; the others are folded
+_PAGE = Path(__file__).with_name("report.html")  # the page around the parts, with what a reader must know before them
+# What the columns of the tables mean.
+_TERMS = {
+    "mean": "the mean of ‖∇Φ‖ over all steps",
+    "last_50": "the mean of ‖∇Φ‖ over the last 50 steps: how close the run comes",
+    "slope": "the slope of the running mean of ‖∇Φ‖ by t on logarithmic axes; with −0.5 it falls like t^{−0.5}",
+    "first_hit": "the first step t at which ‖∇Φ‖ is below twice the step size η",
+    "eta": "the step size η",
+    "lower_steps": "the steps of the lower level in one refresh of y",
+    "seconds": "of one run, without compilation",
+    "lower_error_first_20": "the mean of ‖y_t − y*(x_t)‖ over the first 20 steps",
+    "calls": "the oracle calls: samples on which a gradient or a product was computed",
+    "exponent": "the fitted power of ε in the number of calls",
+    "paper": "by the paper's analysis",
+    "sharp": "by a sharper analysis of ours",
+    "reached": "how many of the six ε were reached",
+    "theory": "what the theorem says",
+    "low": "the lower end of the 99 % interval of the slope",
+    "high": "the upper end of it",
+    "train_noisy": "the accuracy on the training labels, wrong ones included",
+    "train_true": "the accuracy on the true labels of the training samples",
+    "test": "the test accuracy at the end",
+    "test_stopped": "the test accuracy after the epoch with the best accuracy on tuning samples",
+    "auroc_weights": "the chance that a wrong sample has a lower weight than a right one",
+}
 
 
 def write_report(out: Path) -> Path:
@@ -26,51 +70,102 @@ def write_report(out: Path) -> Path:
             if (out / name).is_dir():
                 parts[name] = read_part(out / name)
             else:
-                missing[name] = "not run yet"
+                missing[name] = "It has not been run yet."
         except ValueError as error:
-            missing[name] = str(error)
-    sections = [_section(out / name, facts, tables) for name, (facts, tables) in parts.items()]
-    made = [facts for facts, _ in parts.values()]
-    body = [_header(made, len(missing)), _contents(parts), *sections, _missing(missing)]
+            missing[name] = f"Its files cannot be used: {error}."
     page = _PAGE.read_text(encoding="utf-8")
-    text = page.replace("<!-- body -->", "\n".join(part for part in body if part))
-    write_bytes(out / "index.html", text.encode())
+    body = [_section(out / name, facts, tables) for name, (facts, tables) in parts.items()]
+    texts = {
+        "boxes": _boxes({name: tables for name, (_, tables) in parts.items()}, missing),
+        "picture": _picture(),
+        "body": "\n".join([*body, _versions([facts for facts, _ in parts.values()])]),
+    }
+    for place, text in texts.items():
+        page = page.replace(f"<!-- {place} -->", text)
+    write_bytes(out / "index.html", page.encode())
     return out / "index.html"
 
 
-def _header(parts: list[Row], missing: int) -> str:
-    """How many experiments are there, and the versions and seeds they were made with."""
+def _boxes(parts: dict[str, Tables], missing: dict[str, str]) -> str:
+    """One box for each experiment: what it says of the paper's claim, and one sentence; for one that is missing, the
+    command that runs it."""
+    boxes, counts = [], dict.fromkeys((CONFIRMED, CORRECTED, REFUTED, OURS), 0)
+    for name in EXPERIMENTS:
+        title = _prose(load(name).TITLE)
+        if name in missing:
+            get = _code(f"unibio reproduce {name} --out DIR")
+            long = " in some minutes; with --full it takes hours" if name in BY_NAME else ""
+            boxes.append(
+                f'<li class="missing"><span class="outcome">missing</span> · {title}<p>{_text(missing[name])} {get} '
+                f"runs it{long}.</p></li>"
+            )
+            continue
+        result = outcome(load(name), parts[name])
+        counts[result] += 1
+        sentence = _prose(answer(load(name).verdict(parts[name]))[0])
+        boxes.append(
+            f'<li class="{_tone(result)}"><span class="outcome">{result}</span> · <a href="#{quote(name)}">{title}</a>'
+            f"<p>{sentence}</p></li>"
+        )
+    says = "".join(f", {count} {result}" for result, count in counts.items() if count)
+    return (
+        f"<h2>What we find</h2>\n<p>{len(parts)} of {len(EXPERIMENTS)} experiments are here{says}. <em>Confirmed</em>: "
+        "the claim is true as printed, though a bound may be loose. <em>Corrected</em>: it is true under another "
+        "condition. <em>Refuted</em>: it is false. <em>Our own question</em>: the paper makes no claim that could be "
+        f'checked.</p>\n<ul class="boxes">{"".join(boxes)}</ul>'
+    )
+
+
+def _picture() -> str:
+    images = []
+    for narrow in (False, True):
+        file = io.BytesIO()
+        figures.write(figures.with_style(picture.draw, narrow=narrow), file)
+        images.append(file.getvalue())
+    return f"<h2>Example 3, on which most runs are made</h2>\n{_images(images[0], images[1], picture.DESCRIPTION)}"
+
+
+def _versions(parts: list[Row]) -> str:
+    """The versions that the experiments were made with."""
     made: dict[str, list[str]] = {}
     for facts in parts:
-        options = {"seeds per curve": facts["options"]["seeds"], "first seed": facts["options"]["seed"]}
-        for key, value in {**facts["versions"], **options}.items():
+        for key, value in {**facts["versions"], "first seed": facts["options"]["seed"]}.items():
             made.setdefault(key, []).append(str(value))
-    rows = "".join(
-        f"<div><dt>{_text(key)}</dt><dd>{_text(', '.join(dict.fromkeys(values)))}</dd></div>"
-        for key, values in made.items()
-    )
-    return f"<p>{len(parts)} of {len(parts) + missing} experiments are here.</p>\n<dl>{rows}</dl>"
-
-
-def _contents(parts: Iterable[str]) -> str:
-    lines = [f'<li><a href="#{quote(name)}">{_prose(load(name).TITLE)}</a></li>' for name in parts]
-    return f"<nav><h2>Contents</h2><ol>{''.join(lines)}</ol></nav>" if lines else ""
+    text = "; ".join(f"{key} {', '.join(dict.fromkeys(values))}" for key, values in made.items())
+    return f"<h2>Made with</h2>\n<p>{_text(text)}.</p>" if made else ""
 
 
 def _section(folder: Path, facts: Row, tables: Tables) -> str:
-    """One experiment: what the paper claims, the figure, the verdict, a table, the command, and links to the files."""
+    """One experiment: its question, what the paper claims, the verdict, the figure, the numbers, the command, and links
+    to the files."""
     name = folder.name
     experiment = load(name)
-    described = " ".join((experiment.draw.__doc__ or "").split())
+    result = outcome(experiment, tables)
+    first, rest = answer(experiment.verdict(tables))
     return f"""<section id="{quote(name)}">
 <h2>{_prose(experiment.TITLE)}</h2>
 <p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>
-{_figure(folder, f"{experiment.TITLE} {described}")}
-<p class="verdict"><strong>Here:</strong> {_prose(experiment.verdict(tables))}</p>
-{_table(summary(experiment, tables))}
-<p>Run it again: {_code(command(name, facts["options"]))}</p>
-<p>Files: {_links(folder, tables)}</p>
+<p class="verdict {_tone(result)}"><span class="outcome">{result.capitalize()}.</span> <strong>{_prose(first)}</strong>
+{_prose(rest)}</p>
+{_figure(folder, " ".join((experiment.draw.__doc__ or experiment.TITLE).split()))}
+{_numbers(experiment, tables)}
+<p>{_seeds(tables)}Run it again: {_code(command(name, facts["options"]))}. Files: {_links(folder, tables)}</p>
 </section>"""
+
+
+def _tone(result: str) -> str:
+    return "ours" if result == OURS else result
+
+
+def _seeds(tables: Tables) -> str:
+    """How many runs stand behind a curve or a number."""
+    counts = sorted({row["seeds"] for rows in tables.values() if "seeds" in rows[0] for row in rows})
+    if not counts:
+        return ""
+    if counts == [1]:
+        return "Runs per curve: 1, because nothing is random. "
+    text = " or ".join(f"{count}" for count in counts if count > 1)
+    return f"Runs (seeds) per curve: {text}{', and 1 where nothing is random' if 1 in counts else ''}. "
 
 
 def command(name: str, options: dict[str, Any]) -> str:
@@ -81,41 +176,76 @@ def command(name: str, options: dict[str, Any]) -> str:
     return words + (" --full" if options["full"] else "")
 
 
-def _figure(folder: Path, alt: str) -> str:
+def _figure(folder: Path, described: str) -> str:
     try:
-        content = base64.b64encode((folder / FIGURES[0]).read_bytes()).decode()
+        wide, narrow = ((folder / name).read_bytes() for name in (FIGURES[0], NARROW))
     except OSError:
         return f"<p>The figure is missing: {_code('unibio reproduce --replot --out DIR')} draws it.</p>"
-    image = f'<img alt="{_text(alt)}" src="data:image/svg+xml;base64,{content}">'
-    return f'<a href="{quote(folder.name)}/{FIGURES[0]}">{image}</a>'
+    return _images(wide, narrow, described)
+
+
+def _images(wide: bytes, narrow: bytes, described: str) -> str:
+    """A figure with its caption. Windows of less than 900 pixels show the narrow form."""
+    sources = [f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}" for content in (wide, narrow)]
+    return (
+        f'<figure><picture><source media="screen and (max-width: 900px)" srcset="{sources[1]}">'
+        f'<img alt="{_text(described)}" src="{sources[0]}"></picture>'
+        f"<figcaption>{_prose(described)}</figcaption></figure>"
+    )
 
 
 def _links(folder: Path, tables: Tables) -> str:
     names = [f"{table}.csv" for table in tables]
-    names += [figure for figure in FIGURES if (folder / figure).is_file()]
+    names += [figure for figure in (*FIGURES, NARROW) if (folder / figure).is_file()]
     return ", ".join(f'<a href="{quote(folder.name)}/{quote(name)}">{_text(name)}</a>' for name in names)
 
 
-def _table(rows: Rows) -> str:
+def _numbers(experiment: Experiment, tables: Tables) -> str:
+    """The table that the report shows, at most eight rows of it open, and what its columns mean."""
+    rows = summary(experiment, tables)
+    said = _TERMS | terms(experiment)
+    known = [(key, said[key]) for key in rows[0] if key in said]
+    meant = "".join(f"<dt>{_heading(key)}</dt><dd>{_prose(text)}</dd>" for key, text in known)
+    shown = [_table(rows[:VISIBLE], caption(experiment))]
+    if len(rows) > VISIBLE:
+        count = show.quantity(len(rows) - VISIBLE, "more row")
+        shown.append(f"<details><summary>{count}</summary>{_table(rows[VISIBLE:])}</details>")
+    if meant:
+        shown.append(f'<dl class="terms">{meant}</dl>')
+    return "\n".join(shown)
+
+
+def _table(rows: Rows, title: str = "") -> str:
     """A table in a box of its own, which scrolls sideways if the page is too narrow for it."""
-    head = "".join(
-        f'<th scope="col"{_class(value)}>{_text(key.replace("_", " "))}</th>' for key, value in rows[0].items()
-    )
+    head = "".join(f'<th scope="col"{_class(value)}>{_heading(key)}</th>' for key, value in rows[0].items())
     body = "\n".join(f"<tr>{''.join(_cell(value) for value in row.values())}</tr>" for row in rows)
+    named = f'<p class="caption">{_prose(title)}</p>\n' if title else ""
     table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f'<div class="scroll" role="region" aria-label="Table" tabindex="0">{table}</div>'
+    return f'{named}<div class="scroll" role="region" aria-label="Table" tabindex="0">{table}</div>'
 
 
-def _cell(value: Any) -> str:
-    shown = f"{value:.4g}".replace("-", "−") if isinstance(value, float) else value
-    return f"<td{_class(value)}>{_text(shown)}</td>"
+def _heading(key: str) -> str:
+    return _text(key.replace("_", " "))
 
 
-def _class(value: Any) -> str:
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        value = _power(value) if 0 < abs(value) < 1e-4 else f"{value:.3g}"
+        value = value.replace("-", "−")
+        return f'<td class="number">{_prose(value)}</td>'
+    return f"<td{_class(value)}>{_prose(str(value))}</td>"
+
+
+def _power(value: float) -> str:
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits}·10^{{{int(power)}}}"
+
+
+def _class(value: object) -> str:
     return ' class="number"' if isinstance(value, int | float) else ""
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return html.escape(str(value))
 
 
@@ -125,13 +255,9 @@ def _code(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Escaped text in which ^{…} and ^(…) become superscripts and _x a subscript, as in formulas."""
+    """Escaped text in which ^{…} and ^(…) become superscripts and _x a subscript, as in formulas, the sign
+    of a number is a minus, and no line is broken at =."""
     raised = re.sub(r"\^(?:\{([^{}]*)\}|\(([^()]*)\))", r"<sup>\1\2</sup>", _text(text))
-    return re.sub(r"_([A-Za-z0-9])\b", r"<sub>\1</sub>", raised)
-
-
-def _missing(missing: dict[str, str]) -> str:
-    if not missing:
-        return ""
-    lines = [f"<li>{_prose(load(name).TITLE)} ({_code(name)}): {_text(why)}</li>" for name, why in missing.items()]
-    return f'<section id="missing"><h2>Missing</h2><ul>{"".join(lines)}</ul></section>'
+    lowered = re.sub(r"_([A-Za-z0-9]|10)\b", r"<sub>\1</sub>", raised)
+    joined = re.sub(r" ([=≤]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", lowered)
+    return re.sub(r"(?<![\w.,-])-(?=\d)", "−", joined)

@@ -7,7 +7,7 @@ A part is the folder of one experiment. In the folder OUT that the user chooses 
 - OUT/NAME/*.csv, the tables of the experiment NAME, the same bytes for the same seeds;
 - OUT/NAME/result.json, the options, the versions of the packages, and the SHA-256 of every table;
 - OUT/NAME/seconds.json (and seconds.csv), how long it took;
-- OUT/NAME/figure.svg, .pdf and .png, drawn from the files above.
+- OUT/NAME/figure.svg, .pdf and .png, and figure-narrow.svg for a phone, drawn from the files above.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from unibio.core import checks
 from unibio.files.folders import is_ours, mark_ours
 from unibio.files.tables import Row, Tables
 from unibio.paper.framework.parts import read_part, write_part
-from unibio.paper.framework.report import FIGURES, write_report
+from unibio.paper.framework.report import FIGURES, NARROW, write_report
 from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, Progress, child, load, summary
 from unibio.run.progress import quiet
 
@@ -151,7 +151,7 @@ def _is_due(out: Path, name: str, options: Options, on_event: Listener) -> bool:
     if fault:
         on_event(Event("redone", name, fault))
         return True
-    if not all((out / name / figure).is_file() for figure in FIGURES):
+    if not all((out / name / figure).is_file() for figure in (*FIGURES, NARROW)):
         _draw(out / name, name, tables)
     on_event(Event("unchanged", name, load(name).verdict(tables)))
     return False
@@ -236,6 +236,7 @@ def _draw(folder: Path, name: str, tables: Tables) -> None:
     drawn = plot.with_style(load(name).draw, tables)
     for figure in FIGURES:
         plot.save(drawn, folder / figure)
+    plot.save(plot.with_style(load(name).draw, tables, narrow=True), folder / NARROW)
 
 
 async def _in_processes(out: Path, names: list[str], options: Options, on_event: Listener) -> list[Exception]:

@@ -38,6 +38,8 @@ EXPERIMENTS = {
     "hypercleaning": "cleaning.hypercleaning",
 }
 BY_NAME = ("hypercleaning",)  # these take minutes to hours, so they run only if they are named, or with --full
+# What an experiment says of the paper's claim.
+CONFIRMED, CORRECTED, REFUTED, OURS = "confirmed", "corrected", "refuted", "our own question"
 SECONDS = "seconds"  # the name of the table of times, the only one that differs between two runs with the same options
 
 
@@ -64,15 +66,21 @@ Progress = Callable[[str], None]  # gets a line of text whenever an experiment b
 class Experiment(Protocol):
     """A module of `unibio.paper`. `unibio list` shows the first line of its docstring.
 
-    The report shows the last table (not counting the table of times), or what `summary(tables)` returns if the module
-    has such a function.
+    Three more names are optional:
+
+    - `summary(tables)`: the rows that the report shows, instead of the last table that holds no times. Its docstring is
+      the caption.
+    - `outcome(tables)`: CONFIRMED, CORRECTED or REFUTED; without it the part counts as OURS, a question of our own.
+    - `TERMS`: what columns mean that the report does not know, {column: text}.
+
+    A table with a column `seeds` tells the report how many runs a curve or a number stands for.
     """
 
     TITLE: str  # the question that the experiment answers
     PAPER: str  # what the paper claims
 
     def run(self, options: Options, progress: Progress) -> Tables: ...  # all the computation
-    def draw(self, tables: Tables) -> "Figure": ...  # called with the package's plot style switched on
+    def draw(self, tables: Tables) -> "Figure": ...  # in the package's plot style; its docstring is the caption
     def verdict(self, tables: Tables) -> str: ...  # first a sentence that answers the question, then the numbers
 
 
@@ -92,6 +100,29 @@ def summary(experiment: Experiment, tables: Tables) -> Rows:
     """The rows that the report shows for an experiment: its own `summary`, or the last table that holds no times."""
     own = getattr(experiment, "summary", None)
     return own(tables) if own else [rows for table, rows in tables.items() if table != SECONDS][-1]
+
+
+def caption(experiment: Experiment) -> str:
+    """What the rows of `summary` are, or "" where the experiment has none of its own."""
+    return " ".join((getattr(getattr(experiment, "summary", None), "__doc__", None) or "").split())
+
+
+def terms(experiment: Experiment) -> dict[str, str]:
+    """The columns that the experiment explains itself."""
+    own: dict[str, str] = getattr(experiment, "TERMS", {})
+    return own
+
+
+def outcome(experiment: Experiment, tables: Tables) -> str:
+    """What the experiment says of the paper's claim."""
+    own = getattr(experiment, "outcome", None)
+    return own(tables) if own else OURS
+
+
+def answer(verdict: str) -> tuple[str, str]:
+    """A verdict's first sentence, which answers the question, and the rest of it, the numbers."""
+    first, _, rest = verdict.partition(". ")
+    return (f"{first}.", rest) if rest else (verdict, "")
 
 
 def over(curve: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:

@@ -10,7 +10,7 @@ from unibio.comparison import plot
 from unibio.core.protocols import BilevelSolver
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, Progress, on_example3
+from unibio.paper.framework.study import CONFIRMED, CORRECTED, REFUTED, Options, Progress, on_example3
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
 
 TITLE = "Which solvers converge from a degenerate start? (Figure 4)"
@@ -55,17 +55,42 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """‖∇Φ‖ by step, a panel for each p and a line for each solver."""
+    """‖∇Φ‖ at each step t, a panel for each p; each solver's name stands at the end of its line."""
     rows = tables["curves"]
-    made, axes = plot.panels(len(distinct(rows, "p")), width=3.2, height=2.8, sharey=True)
-    for axis, p in zip(axes, distinct(rows, "p"), strict=True):
+    orders = distinct(rows, "p")
+    made, axes = plot.panels(len(orders), width=3.4, height=3.2, sharey=True)
+    for axis, p in zip(axes, orders, strict=True):
+        axis.set(title=f"p = {p:g}", yscale="log", ylim=(1e-6, 20), xlim=(0, T + 10))
+        ends = {}
         for solver in distinct(rows, "solver"):
             curve = select(rows, p=p, solver=solver)
-            plot.band(axis, curve[::4] if len(curve) > 200 else curve, plot.solver_colour(solver), solver)
-        axis.set(title=f"p = {p:g}", xlabel="t", yscale="log", ylim=(1e-5, 2))
-    axes[0].set(ylabel="‖∇Φ(x_t)‖")
-    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            plot.band(axis, curve[::4], plot.solver_colour(solver), solver)
+            inside = [row for row in curve if row["median"] > 1e-6]
+            ends[solver] = (inside[-1]["t"], inside[-1]["median"])
+        plot.end_labels(axis, ends)
+    plot.label(axes, len(orders), "t", [plot.NORM])
     return made
+
+
+def summary(tables: Tables) -> Rows:
+    """‖∇Φ‖ after 500 steps, in the median over the seeds; at the start it is 1."""
+    rows = tables["statistics"]
+    return [
+        {"solver": solver} | {f"p = {row['p']:g}": row["final"] for row in select(rows, solver=solver)}
+        for solver in distinct(rows, "solver")
+    ]
+
+
+ARRIVED, BASELINES = 0.05, ("StocBiO", "TTSA", "MA-SOBA")
+
+
+def outcome(tables: Tables) -> str:
+    """Confirmed if UniBiO arrives at every p and no other solver at any; corrected if the latter is so at some p."""
+    final = {(row["solver"], row["p"]): row["final"] for row in tables["statistics"]}
+    alone = [all(final[name, p] > ARRIVED for name in BASELINES) for p in ORDERS]
+    if any(final["UniBiO", p] > ARRIVED for p in ORDERS) or not any(alone):
+        return REFUTED
+    return CONFIRMED if all(alone) else CORRECTED
 
 
 def verdict(tables: Tables) -> str:
@@ -73,10 +98,28 @@ def verdict(tables: Tables) -> str:
     p."""
     final = {(row["solver"], row["p"]): row["final"] for row in tables["statistics"]}
     last = {row["p"]: row["last_50"] for row in select(tables["statistics"], solver="UniBiO")}
-    others = min(final[name, p] for name in ("StocBiO", "TTSA", "MA-SOBA") for p in (12.0, 20.0))
+    fading = max(final["UniBiO (decaying step)", p] for p in ORDERS)
+    best = min(BASELINES, key=lambda name: final[name, 4.0])
+    nearer = "comes closer there" if final[best, 4.0] < min(final["UniBiO", 4.0], fading) else "comes less close there"
+    stuck = min(final[name, p] for name in BASELINES for p in (12.0, 20.0))
     return (
-        "At p = 12 and 20 only UniBiO converges, as the paper says; at p = 4 StocBiO and TTSA converge too. The mean "
-        f"of ‖∇Φ‖ over UniBiO's last 50 of {T} steps is {last[12.0]:.4f} at p = 12 and {last[20.0]:.4f} at p = 20, "
-        f"where the others end at {others:.3f} or more. At p = 4 StocBiO ends at {final['StocBiO', 4.0]:.1g}, TTSA at "
-        f"{final['TTSA', 4.0]:.4f}, and only MA-SOBA fails, at {final['MA-SOBA', 4.0]:.4f}."
+        f"{_who_converges(final)}, and {best} {nearer} than UniBiO. At p = 4 {best} ends at "
+        f"{power_of_ten(final[best, 4.0])}, where UniBiO's constant step jumps to and fro at {last[4.0]:.3f}. With a "
+        f"step that decays UniBiO ends at {power_of_ten(fading)} or less at every p. At p = 12 and 20 the best of the "
+        f"others ends at {stuck:.3f}, where it began."
     )
+
+
+def _who_converges(final: dict[tuple[str, float], float]) -> str:
+    """A sentence that names the solvers that end with a small ‖∇Φ‖."""
+    ours = [f"{p:g}" for p in ORDERS if final["UniBiO", p] <= ARRIVED]
+    found = {p: [name for name in BASELINES if final[name, p] <= ARRIVED] for p in ORDERS}
+    too = [f"at p = {p:g} {' and '.join(names)} {'do' if len(names) > 1 else 'does'} too" for p, names in found.items()
+           if names]  # fmt: skip
+    return f"UniBiO converges at p = {', '.join(ours) or 'none'}, but {' and '.join(too) or 'none of the others does'}"
+
+
+def power_of_ten(value: float) -> str:
+    """A small number as 1.5·10^{−4}."""
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits}·10^{{−{abs(int(power))}}}"

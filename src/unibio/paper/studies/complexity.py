@@ -12,7 +12,7 @@ from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import Options, Progress, on_example3, over
+from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress, on_example3, over
 from unibio.paper.studies.noise_study import ORDERS
 from unibio.solvers import UniBiO
 
@@ -20,6 +20,7 @@ TITLE = "How do the oracle calls grow when the accuracy ε is made smaller?"
 PAPER = "UniBiO needs Õ(ε^{−5p+6}) oracle calls until the mean of ‖∇Φ‖ is at most ε."
 ETAS, MOMENTA, T = (0.1, 0.03, 0.01, 0.003), (0.9, 0.99), 4000
 LONGER = 40_000  # with --full
+CHOOSE, SHOW = 8, 16  # so many seeds choose the setting, and so many others are shown
 EPSILONS = tuple(float(e) for e in np.logspace(-1.3, -0.55, 6))  # 0.05 to 0.28; at the start ‖∇Φ‖ = 0.36
 
 
@@ -36,8 +37,9 @@ def one(p: float, eta: float, beta: float, key: jax.Array, steps: int = T) -> tu
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """For each p and ε the calls of the best of 8 settings (step size and momentum), by the median over the seeds."""
-    seeds = min(16, options.seeds)
+    """For each p and ε the calls of the best of 8 settings (step size and momentum). Eight seeds choose the setting, by
+    the median; what is shown is the median over 16 others."""
+    seeds = CHOOSE + SHOW
     settings = list(itertools.product(ETAS, MOMENTA))
     cases = [(p, *setting) for p in ORDERS for setting in settings]
     progress(f"{len(cases)} settings with {seeds} seeds")
@@ -50,10 +52,10 @@ def run(options: Options, progress: Progress) -> Tables:
             each = np.where(means[i] <= epsilon, calls[i], np.inf).min(
                 axis=-1
             )  # those at the first such step, because calls only grow
-            needed = np.median(each, axis=1)
-            best = int(np.argmin(needed))
+            best = int(np.argmin(np.median(each[:, :CHOOSE], axis=1)))
             eta, momentum = settings[best]
-            rows.append({"p": p, "epsilon": epsilon, "calls": float(needed[best]), "eta": eta, "momentum": momentum})
+            needed = float(np.median(each[best, CHOOSE:]))
+            rows.append({"p": p, "epsilon": epsilon, "seeds": SHOW, "calls": needed, "eta": eta, "momentum": momentum})
     fits: Rows = []
     for p in ORDERS:
         line = [row for row in rows if row["p"] == p and np.isfinite(row["calls"])]
@@ -63,16 +65,17 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Left: the calls against ε, a line for each p. Right: the exponents of 1/ε by p, measured and by both bounds."""
+    """First: the calls against ε, a line for each p (those of p = 6 and 8 lie on each other). Second: the exponents of
+    1/ε by p, measured and by both bounds. Eight seeds choose the settings, and 16 others are shown."""
     rows, fits = tables["calls"], tables["exponents"]
     made, axes = plot.panels(2, width=3.6, height=2.9)
-    for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
+    for p, colour, width in zip(distinct(rows, "p"), plot.COLOURS, (1.4, 1.4, 4.0, 1.4), strict=False):
         line = select(rows, p=p)
         fit = select(fits, p=p)[0]
-        axes[0].plot(column(line, "epsilon"), column(line, "calls"), "o-", color=colour, markersize=3,
-                     label=f"p = {p:g}: ε^{fit['exponent']:.2f}")  # fmt: skip
+        axes[0].plot(column(line, "epsilon"), column(line, "calls"), "o-", color=colour, markersize=3, linewidth=width,
+                     label=f"p = {p:g}: power {fit['exponent']:.2f}")  # fmt: skip
     axes[0].set(xscale="log", yscale="log", xlabel="ε", ylabel="calls until mean ‖∇Φ‖ ≤ ε")
-    axes[0].tick_params(which="minor", labelbottom=False)
+    axes[0].set(xticks=[0.05, 0.1, 0.2, 0.3], yticks=[300, 1000, 3000, 10000, 30000])
     axes[0].legend()
     labels = {"paper": "paper's bound", "sharp": "sharp bound", "exponent": "measured"}
     for (name, label), colour in zip(labels.items(), plot.COLOURS, strict=False):
@@ -82,12 +85,18 @@ def draw(tables: Tables) -> "plot.Figure":
     return made
 
 
+def outcome(tables: Tables) -> str:
+    """Confirmed if the measured exponents are at most those of the paper's bound, which is one from above."""
+    return CONFIRMED if all(row["exponent"] >= row["paper"] for row in tables["exponents"]) else REFUTED
+
+
 def verdict(tables: Tables) -> str:
     """Judges the claimed growth of the calls with 1/ε: the measured exponents beside those of both analyses."""
     names = ("exponent", "paper", "sharp")
     measured, paper, sharp = (", ".join(f"{-row[name]:.3g}" for row in tables["exponents"]) for name in names)
+    holds = "far more slowly than the bound allows" if outcome(tables) == CONFIRMED else "faster than the bound allows"
     return (
-        "On Example 3 the calls grow far more slowly than the bounds allow, and a larger p does not make them grow "
-        f"faster: like ε^{{−a}} with a = {measured} for p = 2, 4, 6, 8, where the paper's bound has a = {paper} and "
-        f"the sharper one a = {sharp}. Example 3 is not a hard instance of the problem class."
+        f"On Example 3 the calls grow {holds}, so that the bound says little about this problem. They grow like "
+        f"ε^{{−a}} with a = {measured} for p = 2, 4, 6, 8, where the paper's bound has a = {paper}, and a sharper one "
+        f"{sharp}. Example 3 is not a hard instance of the problem class."
     )

@@ -111,49 +111,61 @@ def run(options: Options, progress: Progress) -> Tables:
             low, high = np.quantile(ends.table["auroc"][:, -1], [0.1, 0.9])
             facts.append(
                 {"solver": name, "p": p, "upper_step": settings[best][0], "lower_step": settings[best][1],
-                 "phi": float(np.median(_phi(problem, ends.x, ends.y))), "loss": lines[-1]["loss"],
-                 "auroc": lines[-1]["auroc"], "auroc_low": float(low), "auroc_high": float(high)}
+                 "seeds": len(testing), "phi": float(np.median(_phi(problem, ends.x, ends.y))),
+                 "loss": lines[-1]["loss"], "auroc": lines[-1]["auroc"],
+                 "auroc_low": float(low), "auroc_high": float(high)}
             )  # fmt: skip
     return {"curves": curves, "statistics": facts}
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Above the validation loss, below the AUROC of the weights, both by oracle calls; a column for each p."""
-    rows = tables["curves"]
-    orders = distinct(rows, "p")
-    made, axes = plot.panels(len(orders), 2, width=2.8, height=2.3, sharex=True)
-    for i, p in enumerate(orders):
-        for solver in distinct(rows, "solver"):
-            line = select(rows, p=p, solver=solver)
-            style = "--" if "(" in solver else "-"
-            for axis, quantity in ((axes[i], "loss"), (axes[len(orders) + i], "auroc")):
-                axis.plot(column(line, "calls"), column(line, quantity), style, color=plot.solver_colour(solver),
-                          label=solver)  # fmt: skip
-        axes[i].set(title=f"p = {p:g}", yscale="log")
-        axes[len(orders) + i].set(xlabel="oracle calls", ylim=(0.4, 1.02))
-    axes[0].set(ylabel="f(x_t, y_t)")
-    axes[len(orders)].set(ylabel="AUROC of the weights")
-    axes[len(orders) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    """A line for each solver and a dot for each p, medians over 24 runs. First: Φ at the end, the loss on clean samples
+    (less is better). Second: how well the learnt weights tell corrupted from clean samples (more is better; dashed:
+    chance)."""
+    rows = by_phi(tables)
+    made, axes = plot.panels(2, width=4.6, height=4.2)
+    for axis, value in zip(axes, ("phi", "auroc"), strict=True):
+        plot.dots(axis, rows, value)
+    axes[0].set(xscale="log", xlabel="Φ at the end")
+    axes[1].axvline(0.5, color="grey", linestyle="--", linewidth=0.8)
+    axes[1].set(xlabel="AUROC of the weights")
+    plot.key(made, axes)
     return made
 
 
+def by_phi(tables: Tables) -> Rows:
+    """The statistics, sorted by the solver's mean of log Φ over p."""
+    rows = tables["statistics"]
+    mean = {name: np.mean(np.log(column(select(rows, solver=name), "phi"))) for name in distinct(rows, "solver")}
+    return sorted(rows, key=lambda row: (mean[row["solver"]], row["p"]))
+
+
+def summary(tables: Tables) -> Rows:
+    """Φ at the end and, in parentheses, the AUROC; medians over the runs."""
+    rows = by_phi(tables)
+    return [
+        {"solver": solver}
+        | {f"p = {row['p']:g}": f"{row['phi']:.4f} ({row['auroc']:.2f})" for row in select(rows, solver=solver)}
+        for solver in distinct(rows, "solver")
+    ]
+
+
 def verdict(tables: Tables) -> str:
-    """Names for each p the solver that reaches the lowest Φ, and how well it finds the corrupted samples."""
-    winners: dict[str, list[str]] = {}
-    parts = []
-    for p in distinct(tables["statistics"], "p"):
-        rows = select(tables["statistics"], p=p)
-        best = min(rows, key=lambda row: row["phi"])
-        ours = select(rows, solver="UniBiO (practical)")[0]
-        winners.setdefault(best["solver"], []).append(f"{p:g}")
-        parts.append(
-            f"at p = {p:g} {best['phi']:.4f} ({best['auroc']:.2f}), with UniBiO (practical) {ours['phi']:.4f} "
-            f"({ours['auroc']:.2f})"
-        )
+    """Names the solvers that reach the lowest Φ, and says how well they find the corrupted samples."""
+    rows = tables["statistics"]
+    orders = distinct(rows, "p")
+    best = [min(select(rows, p=p), key=lambda row: row["phi"]) for p in orders]
+    finders = [max(select(rows, p=p), key=lambda row: row["auroc"]) for p in orders]
+    ours = select(rows, solver="UniBiO (practical)")
+    won = {row["solver"]: ", ".join(f"{b['p']:g}" for b in best if b["solver"] == row["solver"]) for row in best}
+    winners = " and ".join(f"{name} at p = {where}" for name, where in won.items())
+    found = ", ".join(f"{row['solver']} with {row['auroc']:.2f} (p = {row['p']:g})" for row in finders)
     calls = round(max(column(tables["curves"], "calls")), -4)
-    best_at = " and ".join(f"{name} at p = {', '.join(orders)}" for name, orders in winners.items())
+    ends = [", ".join(f"{row['phi']:.4f}" for row in each) for each in (ours, best)]
+    beaten = sum(row["solver"] == "UniBiO (practical)" for row in best)
     return (
-        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {best_at}. It is "
-        f"{'; '.join(parts)}. In parentheses is the chance that a corrupted sample has a lower weight than a clean one "
-        "(AUROC)."
+        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {winners}. UniBiO with its practical "
+        f"settings wins at {beaten} of {len(orders)} orders p: it ends at "
+        f"{ends[0]}, the best at {ends[1]}. The corrupted samples are told from clean ones best by "
+        f"{found}, so that a lower Φ does not mean better weights."
     )

@@ -8,14 +8,23 @@ from unibio.comparison import plot
 from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
 from unibio.core.protocols import State
-from unibio.files.tables import Rows, Tables, distinct, select
+from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import Options, Progress, on_example3, over, sine_gradient, statistics
+from unibio.paper.framework.study import (
+    CONFIRMED,
+    REFUTED,
+    Options,
+    Progress,
+    on_example3,
+    over,
+    sine_gradient,
+    statistics,
+)
 from unibio.paper.studies.noise_study import ORDERS, T
 from unibio.solvers import UniBiO
 
 TITLE = "Does a larger p slow UniBiO down?"
-PAPER = "Larger p makes UniBiO converge more slowly. Each p has a step size of its own there, smaller for larger p."
+PAPER = "Larger p makes UniBiO converge more slowly (seen with a smaller step size for each larger p)."
 ETA = 0.03
 CASES = {"from (1, 1)": (1.0, 0.0), "from (0.001, 0.001)": (0.001, 0.0), "from (0.001, 0.001), noise": (0.001, 1.0)}
 
@@ -43,39 +52,52 @@ def run(options: Options, progress: Progress) -> Tables:
         for quantity, values in (("gradient norm", norm), ("lower error", error)):
             curves += plot.bands(values[:seeds], {"case": name, "p": p, "quantity": quantity})
         early = float(np.median(error[:seeds, :20].mean(axis=1)))
-        facts.append({"case": name, "p": p} | statistics(norm[:seeds], ETA) | {"lower_error_first_20": early})
+        facts.append(
+            {"case": name, "p": p, "seeds": seeds} | statistics(norm[:seeds], ETA) | {"lower_error_first_20": early}
+        )
     return {"curves": curves, "statistics": facts}
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """Above ‖∇Φ‖, below the error ‖y − y*‖ of the lower level, both by step; a column for each case."""
+    """The first 150 steps with one step size for all p. First and second: ‖∇Φ‖ from both starts; the lines of all p lie
+    on each other, so those of smaller p are drawn wider. Third: the error of the lower level."""
     rows = tables["curves"]
-    cases = distinct(rows, "case")
-    made, axes = plot.panels(len(cases), 2, width=3.0, height=2.2, sharex=True)
-    for axis, (quantity, case) in zip(axes, [(q, c) for q in distinct(rows, "quantity") for c in cases], strict=True):
-        for p, colour in zip(distinct(rows, "p"), plot.COLOURS, strict=False):
-            curve = select(rows, case=case, p=p, quantity=quantity)
-            plot.band(axis, curve[:150], colour, f"p = {p:g}")
-        if quantity == "gradient norm":
-            axis.set(title=case, ylim=(0, 1.1))
-        else:
-            axis.set(xlabel="t (first 150 of 500)", ylim=(0, 0.8))
-        if case == cases[0]:
-            axis.set(ylabel="‖∇Φ(x_t)‖" if quantity == "gradient norm" else "‖y_t − y*(x_t)‖")
-    axes[0].legend()
+    made, axes = plot.panels(3, width=3.3, height=2.7)
+    shown = [("from (1, 1)", "gradient norm"), ("from (0.001, 0.001), noise", "gradient norm"),
+             ("from (0.001, 0.001), noise", "lower error")]  # fmt: skip
+    for axis, (case, quantity) in zip(axes, shown, strict=True):
+        for p, colour, width in zip(distinct(rows, "p"), plot.COLOURS, (7.0, 4.5, 2.5, 1.0), strict=False):
+            curve = select(rows, case=case, p=p, quantity=quantity)[:150]
+            axis.plot(column(curve, "t"), column(curve, "median"), color=colour, linewidth=width, label=f"p = {p:g}")
+        axis.set(title=case, xlabel="t", ylim=(0, None), ylabel=plot.NORM)
+    axes[2].set(ylabel=plot.LOWER_ERROR)
+    axes[0].legend(loc="upper right")
     return made
+
+
+def summary(tables: Tables) -> Rows:
+    """The numbers of the runs from (1, 1), and from the degenerate start with noise."""
+    chosen = ("case", "p", "mean", "slope", "last_50", "lower_error_first_20")
+    cases = ("from (1, 1)", "from (0.001, 0.001), noise")
+    return [{key: row[key] for key in chosen} for row in tables["statistics"] if row["case"] in cases]
+
+
+def outcome(tables: Tables) -> str:
+    """Refuted if the means of ‖∇Φ‖ from (1, 1) are within 5 % of each other for all p."""
+    means = column(select(tables["statistics"], case="from (1, 1)"), "mean")
+    return REFUTED if max(means) < 1.05 * min(means) else CONFIRMED
 
 
 def verdict(tables: Tables) -> str:
     """Judges the claim that a larger p slows UniBiO down, by runs with one step size for all p; and shows where p does
     matter."""
     same = select(tables["statistics"], case="from (1, 1)")
-    means, slopes = ", ".join(f"{row['mean']:.4f}" for row in same), ", ".join(f"{row['slope']:.3f}" for row in same)
+    means = ", ".join(f"{row['mean']:.4f}" for row in same)
     noisy = [row["lower_error_first_20"] for row in select(tables["statistics"], case="from (0.001, 0.001), noise")]
+    slows = "does not slow" if outcome(tables) == REFUTED else "slows"
     return (
-        f"Larger p does not slow UniBiO down when every p has the same step size: with a step size of {ETA}, from (1, "
-        f"1), the mean of ‖∇Φ‖ is {means} for p = 2, 4, 6, 8, and the slope of its running mean on logarithmic axes is "
-        f"{slopes}. p does matter in the lower level: from (0.001, 0.001) with noise of variance 1, the mean of ‖y − "
-        f"y*‖ over the first 20 steps grows from {noisy[0]:.2f} at p = 2 to {noisy[-1]:.2f} at p = 8. ∇Φ hardly "
-        "changes by that, because f depends on y only through y^(p−1)."
+        f"Larger p {slows} UniBiO down when every p has the same step size. With {ETA} from (1, 1) the mean of ‖∇Φ‖ is "
+        f"{means} for p = 2, 4, 6, 8. p does matter in the lower level: near the degenerate point and with noise, "
+        f"the error of y grows from {noisy[0]:.2f} at p = 2 to {noisy[-1]:.2f} at p = 8. Example 3 hides this error, "
+        "because its f depends on y only through y^{p−1}."
     )
