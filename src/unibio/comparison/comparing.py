@@ -45,7 +45,10 @@ class Comparison:
         """The rows of one run."""
         rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
         if not rows.any():
-            raise ValueError(f"no run of {solver!r} with seed {seed}; there are {self.solvers}, {self.facts['seeds']}.")
+            raise ValueError(
+                f"there is no run of {solver!r} with seed {seed}. The solvers are {', '.join(self.solvers)}; the seeds "
+                f"are {', '.join(map(str, self.facts['seeds']))}."
+            )
         return {name: values[rows] for name, values in self.table.items()}
 
     def reach(self, target: float, metric: str = "gradient_norm") -> dict[str, Table]:
