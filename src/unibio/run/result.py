@@ -157,13 +157,14 @@ def _rebuild(shape: Any, leaves: Any) -> PyTree:
 
 
 def until(tables: list[Table], step: int) -> list[Table]:
-    """The rows with at most this step."""
+    """The tables, cut to the rows whose `step` is at most this one; a table without such a row is left out."""
     cut = [{name: values[table["step"] <= step] for name, values in table.items()} for table in tables if table]
     return [table for table in cut if len(table["step"])]
 
 
 def joined(pieces: list[Table]) -> Table:
-    """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
+    """The rows of several tables, one after the other, as one table. Where a table lacks a column, because the metrics
+    changed when the run was resumed, its rows have NaN there."""
     pieces = [piece for piece in pieces if piece]
     names = dict.fromkeys(name for piece in pieces for name in piece)
     blank = [np.full(len(piece["step"]), np.nan) for piece in pieces]
