@@ -232,5 +232,6 @@ def test_hints():
     ):
         ub.hypergradient(needs_data, 0.5, 0.5)
     no_scalar = ub.Problem(lambda x, y, b: jnp.stack([y, y]), g, 4.0)  # the call itself succeeds: no hint
-    with pytest.raises(ValueError, match=r"f\(x, y, batch\) must return a scalar; [^;]* with jnp\.mean\.$"):
+    with pytest.raises(ValueError, match=r"f\(x, y, batch\) must return a scalar") as refused:
         ub.hypergradient(no_scalar, 0.5, 0.5)
+    assert "batch is None" not in str(refused.value)
