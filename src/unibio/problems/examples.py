@@ -70,27 +70,37 @@ class _QuadraticLower(eqx.Module):
 
 
 def example1(f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """f = y³, g = y⁴/4 − y sin x; p = 4, Φ(x) = sin x."""
+    """Example 1 of the paper: f = y³ and g = y⁴/4 − y sin x, uniformly convex of order p = 4 in y; Φ(x) = sin x.
+
+    x and y are scalars, or vectors of one length (then f, g and Φ are sums over the coordinates). f and g are exact;
+    pass a `Noise` as `f_batches` and `g_batches` to disturb their derivatives.
+    """
     return example4(4.0, f_batches, g_batches)
 
 
 def example3(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """f = sin(y^(p−1)) inside |y|^(p−1) ≤ π/2 and ±1 outside, g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
+    """Example 3 of the paper: f = sin(spow(y, p−1)) where |y|^(p−1) ≤ π/2, beyond that its end values ±1, and
+    g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
 
-    x and y are scalars, or vectors of one length (then a sum over coordinates).
+    Here spow(y, a) = sign(y)|y|^a. x and y are scalars, or vectors of one length (then f, g and Φ are sums over the
+    coordinates).
     """
     return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
 def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """f = Σ spow(y_i, p−1), g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i. x and y: vectors of one length."""
+    """Example 4 of the paper: f = Σ spow(y_i, p−1) and g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i.
+
+    Here spow(y, a) = sign(y)|y|^a. x and y are vectors of one length.
+    """
     return Problem(_PowerUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
 def coupled_example3(
     p: Number, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
 ) -> Problem:
-    """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x. Every assumption of the paper holds, and ∇Φ depends on y.
+    """Example 3 with B = `coupling`, a matrix: f = Σ f_3(y_i) with the f_3 of Example 3, g = ‖y‖_p^p/p − yᵀB sin x.
+    Every assumption of the paper holds, and ∇Φ depends on y.
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """
@@ -99,7 +109,8 @@ def coupled_example3(
 
 
 def quadratic(hessian: ArrayLike, coupling: ArrayLike, target: ArrayLike) -> Problem:
-    """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
+    """A strongly convex quadratic (p = 2): f = ½‖y − t‖² + ‖x‖²/20 and g = ½yᵀHy − yᵀBx, where H = `hessian`,
+    B = `coupling` and t = `target`. y*(x) = H⁻¹Bx and ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
     arrays = {"hessian": hessian, "coupling": coupling, "target": target}
     hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())
     return Problem(_QuadraticUpper(target), _QuadraticLower(hessian, coupling), 2.0)
