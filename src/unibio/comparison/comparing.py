@@ -42,7 +42,7 @@ class Comparison:
         return list(dict.fromkeys(self.table["solver"].tolist()))
 
     def lane(self, solver: str, seed: int) -> Table:
-        """The rows of one run, as columns with an entry for each measurement."""
+        """The rows of one run."""
         rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
         if not rows.any():
             raise ValueError(
@@ -52,8 +52,9 @@ class Comparison:
         return {name: values[rows] for name, values in self.table.items()}
 
     def reach(self, target: float, metric: str = "gradient_norm") -> dict[str, Table]:
-        """For each solver the columns `step`, `calls` and `seconds` at the first measurement with metric ≤ target. Each
-        is an array with an entry for every seed, which is inf if the run has no such measurement."""
+        """For each solver the columns `step`, `calls` and `seconds`, arrays with an entry for each seed. The entry is
+        the number at the first measurement of that seed's run with metric ≤ target; inf if
+        there is none."""
         found: dict[str, Table] = {}
         for solver in self.solvers:
             firsts = [_first(self.lane(solver, seed), metric, target) for seed in self.facts["seeds"]]

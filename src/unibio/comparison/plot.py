@@ -47,8 +47,7 @@ def bands(
 
 
 def band(axis: Any, curve: Rows, colour: str, label: str) -> None:
-    """Draws the rows of one curve (see `bands`) on an axis: the median against t, and the band from `low` to `high`.
-    The line of a variant such as “UniBiO (practical)” is dashed, because it has its solver's colour."""
+    """Median against t, with the band between the outer quantiles; dashed for a variant with its solver's colour."""
     t = column(curve, "t")
     axis.plot(t, column(curve, "median"), "--" if " (" in label else "-", color=colour, label=label)
     axis.fill_between(t, column(curve, "low"), column(curve, "high"), color=colour, alpha=0.2, linewidth=0)

@@ -1,5 +1,5 @@
 """Problems whose Φ and ∇Φ are known in closed form: Examples 1, 3 and 4 of the paper, Example 3 in d dimensions with
-coupled coordinates, and a quadratic, which is strongly convex (p = 2)."""
+coupled coordinates, and a quadratic, which is strongly convex (p = 2). spow(y, a) = sign(y)|y|^a, entry by entry."""
 
 from typing import Any
 
@@ -82,17 +82,14 @@ def example3(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | N
     """Example 3 of the paper: f = sin(spow(y, p−1)) where |y|^(p−1) ≤ π/2, beyond that its end values ±1, and
     g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
 
-    Here spow(y, a) = sign(y)|y|^a. x and y are scalars, or vectors of one length (then f, g and Φ are sums over the
+    x and y are scalars, or vectors of one length (then f, g and Φ are sums over the
     coordinates).
     """
     return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
 def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """Example 4 of the paper: f = Σ spow(y_i, p−1) and g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i.
-
-    Here spow(y, a) = sign(y)|y|^a. x and y are vectors of one length.
-    """
+    """f = Σ spow(y_i, p−1), g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i. x and y: vectors of one length."""
     return Problem(_PowerUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
@@ -109,8 +106,7 @@ def coupled_example3(
 
 
 def quadratic(hessian: ArrayLike, coupling: ArrayLike, target: ArrayLike) -> Problem:
-    """A strongly convex quadratic (p = 2): f = ½‖y − t‖² + ‖x‖²/20 and g = ½yᵀHy − yᵀBx, where H = `hessian`,
-    B = `coupling` and t = `target`. y*(x) = H⁻¹Bx and ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
+    """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
     arrays = {"hessian": hessian, "coupling": coupling, "target": target}
     hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())
     return Problem(_QuadraticUpper(target), _QuadraticLower(hessian, coupling), 2.0)

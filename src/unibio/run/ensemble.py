@@ -62,9 +62,8 @@ def run_ensemble(
     """Runs solvers[i] with keys[i] as lane i, all lanes in one program; the solvers differ only in their numbers.
 
     The lanes run for `steps` steps, or until they have made `max_calls` calls on average. They are measured at the
-    start and then `measurements` times, at equal distances of steps or calls. With a mesh the lanes are spread over its
-    devices, the last lane repeated to fill them up; every process gets all of them.
-    """
+    start and then `measurements` times, at equal distances of steps or calls. With a mesh
+    the lanes are spread over its devices, the last one repeated to fill them up; every process gets all of them."""
     if (steps is None) == (max_calls is None):
         raise ValueError("say how long to run: either steps=… or max_calls=…")
     checks.whole_number("max_calls" if steps is None else "steps", max_calls if steps is None else steps, low=1)

@@ -87,7 +87,6 @@ def check_solver(solver: BilevelSolver, dtype: jnp.dtype) -> Any:
 
 
 def timed(fn: Callable[..., Any], *args: PyTree, **static: Any) -> tuple[Any, float, float]:
-    """Calls fn(*args, **static) as a compiled program. Returns its result, the seconds that it ran (with several
-    processes those of the slowest), and the seconds that compilation took."""
+    """The result, the seconds that the program ran (of several processes the slowest's), and those of compilation."""
     out, seconds, compiling = compiled(fn, *args, **static)
     return out, largest(seconds) if spans_processes(args) else seconds, compiling
