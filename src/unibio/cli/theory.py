@@ -82,7 +82,7 @@ def read_constants(path: Path) -> "Constants":
         values: Any = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} cannot be read as JSON ({error}). It must hold one JSON object of numbers, for example "
+            f"{path} is not JSON ({error}). It must hold one JSON object of numbers, for example "
             '{"p": 4, "mu": 0.33, …}; `theory.Constants` lists their names.'
         ) from None
     fields = {field.name: field for field in dataclasses.fields(Constants)}
