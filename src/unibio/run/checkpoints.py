@@ -72,8 +72,8 @@ class Checkpoints:
 
         Returns (facts, arrays). `facts` is what the file says of its run; its entry `intact` says whether the whole
         history could be read. `arrays` holds the state, the history and the metrics. A damaged file is renamed to
-        ….damaged, a warning says so, and the next newest one is tried. A file in another format is refused, and with
-        `strict` (else there is a warning)
+        ….damaged, a warning says so, and the next newest one is tried. A file in another format is always refused. With
+        `strict=False` a checkpoint of another run is used, and a warning says what differs; else
         one of another run is refused with what differs."""
         for leftover in Path(self.folder).glob(f".step-*{_SUFFIX}.*"):  # of a write that was killed
             leftover.unlink(missing_ok=True)
