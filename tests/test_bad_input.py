@@ -52,7 +52,7 @@ CALLS = {
 BAD_VARIABLES = [
     (jnp.array([1, 2]), ONE, TypeError, r"x must be real and floating; got dtype int.*1\.0 instead of 1"),
     (jnp.ones(2, jnp.bfloat16), ONE, TypeError, r"x has dtype bfloat16, whose two or three digits.*float32 or float64"),
-    (ONE, {"w": jnp.array([1j])}, TypeError, r"y\['w'\] must be real and floating; got dtype complex"),
+    (ONE, {"w": jnp.array([1j])}, TypeError, r"y\['w'\] must be real .* dtype complex.*two real arrays"),
     (jnp.zeros(0), ONE, ValueError, r"x is empty"),
     ({}, ONE, ValueError, r"x has no leaves"),
     (ONE, jnp.array([1.0, np.nan]), ValueError, r"y contains NaN or infinity"),
@@ -231,3 +231,7 @@ def test_hints():
         ValueError, match=r"f\(x, y, batch\) failed.*batch is None because the problem has no f_batches"
     ):
         ub.hypergradient(needs_data, 0.5, 0.5)
+    no_scalar = ub.Problem(lambda x, y, b: jnp.stack([y, y]), g, 4.0)  # the call itself succeeds: no hint
+    with pytest.raises(ValueError, match=r"f\(x, y, batch\) must return a scalar") as refused:
+        ub.hypergradient(no_scalar, 0.5, 0.5)
+    assert "batch is None" not in str(refused.value)

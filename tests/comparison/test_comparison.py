@@ -48,7 +48,7 @@ def test_the_table_is_tidy(contest):
     assert lengths == {2 * 2 * 5}
     assert contest.solvers == ["SOBA", "TTSA"]
     assert "SOBA" in str(contest)
-    with pytest.raises(ValueError, match="no run of 'UniBiO'"):
+    with pytest.raises(ValueError, match=r"no run of 'UniBiO' with seed 3\. The solvers are SOBA, TTSA; the seeds"):
         contest.lane("UniBiO", 3)
 
 

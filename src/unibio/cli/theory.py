@@ -80,8 +80,11 @@ def read_constants(path: Path) -> "Constants":
 
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is not JSON ({error}). It must hold one JSON object of numbers, for example "
+            '{"p": 4, "mu": 0.33, …}; `theory.Constants` lists their names.'
+        ) from None
     fields = {field.name: field for field in dataclasses.fields(Constants)}
     needed = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
     if not isinstance(values, dict) or set(values) - set(fields) or set(needed) - set(values):

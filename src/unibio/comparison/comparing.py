@@ -45,11 +45,15 @@ class Comparison:
         """The rows of one run."""
         rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
         if not rows.any():
-            raise ValueError(f"no run of {solver!r} with seed {seed}; there are {self.solvers}, {self.facts['seeds']}.")
+            raise ValueError(
+                f"there is no run of {solver!r} with seed {seed}. The solvers are {', '.join(self.solvers)}; the seeds "
+                f"are {', '.join(map(str, self.facts['seeds']))}."
+            )
         return {name: values[rows] for name, values in self.table.items()}
 
     def reach(self, target: float, metric: str = "gradient_norm") -> dict[str, Table]:
-        """For each solver and seed the step, calls and seconds at the first measurement with metric ≤ target; inf if
+        """For each solver the columns `step`, `calls` and `seconds`, arrays with an entry for each seed. The entry is
+        the number at the first measurement of that seed's run with metric ≤ target; inf if
         there is none."""
         found: dict[str, Table] = {}
         for solver in self.solvers:
@@ -78,7 +82,7 @@ class Comparison:
         return cls(table | {"seconds": clock["seconds"]}, tables.read_json(folder / "comparison.json"))
 
     def __str__(self) -> str:
-        """The last measurement of each solver, medians over the seeds."""
+        """A text with a line for each solver: its last measurement, every number as the median over the seeds."""
         names = [name for name in self.table if name not in (*_KEYS, "finite", "grad_f", "grad_g", "hvp", "cross")]
         lines = ["".join(["solver".ljust(12), "step".rjust(8), *(name.rjust(16) for name in names)])]
         for solver in self.solvers:
@@ -107,11 +111,11 @@ def compare(
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
 
     Arguments:
-        steps: how many, for all or by name; or
-        max_calls: run each until its seeds have shown this many samples to the oracles, on average.
+        steps: how many steps a run has: one number for all solvers, or a dictionary by name. Give this or `max_calls`.
+        max_calls: each solver runs until it has shown this many samples to the oracles, on average over the seeds.
         metrics: what to measure at the start and then `measurements` times.
         folder: where each solver's finished runs are kept; the same call continues after a stop.
-        mesh: spread the seeds over its devices; every process of a run with several must call this.
+        mesh: a mesh of devices over which the seeds are spread. With several processes each must make this call.
 
     Example:
         >>> problem = problems.example3(4.0)

@@ -13,14 +13,16 @@ Score = tuple[float, ...]
 
 
 class Criterion(Protocol):
-    """Scores arrays (seeds, measurements); scores compare entry by entry, like tuples."""
+    """Gets the runs of one setting as a table, whose columns are arrays (seeds, measurements), and returns their score.
+    Scores are compared entry by entry, like tuples; the smallest wins."""
 
     def __call__(self, table: Table) -> Score: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Final:
-    """Median over the seeds of the mean of a metric over the last `share` of the measurements; diverged is worst."""
+    """The score is the median over the seeds of the mean of a metric over the last `share` of the measurements; it is
+    infinite where a run has diverged."""
 
     metric: str = "gradient_norm"
     share: float = 0.2
@@ -36,8 +38,8 @@ class Final:
 
 @dataclasses.dataclass(frozen=True)
 class CallsToReach:
-    """Median over the seeds of the calls at the first measurement with metric ≤ target; `Final` breaks ties, so that it
-    also ranks settings that never get there."""
+    """The score is the median over the seeds of the calls at the first measurement with metric ≤ target. Ties are
+    decided by `Final`, which also ranks settings that never reach the target."""
 
     target: float
     metric: str = "gradient_norm"

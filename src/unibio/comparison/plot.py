@@ -37,7 +37,11 @@ def bands(
     t: np.ndarray | None = None,
     between: tuple[float, float] = (0.1, 0.9),
 ) -> Rows:
-    """What `band` draws, of curves (seeds, T): a row for each t, with median and outer quantiles over the seeds."""
+    """Makes the rows that `band` draws from curves, an array (seeds, T).
+
+    There is a row for each step: the columns of `names`, which say what curve it is, then `t`, `median`, and `low` and
+    `high`, the quantiles `between` over the seeds. `t` are the steps, by default 0, …, T − 1.
+    """
     low, median, high = np.quantile(values, [between[0], 0.5, between[1]], axis=0).tolist()
     places = range(len(median)) if t is None else t.tolist()
     return [
@@ -86,7 +90,8 @@ def dots(axis: "Axes", rows: Rows, value: str, by: str = "p") -> None:
 
 
 def solver_curves(rows: Rows) -> "Figure":
-    """‖∇Φ‖ against oracle calls, a curve with its band for each solver."""
+    """A figure of ‖∇Φ‖ against oracle calls, with a curve and its band for each value of the column `solver`; the other
+    columns are those of `bands`, with the calls as `t`."""
     made, (axis,) = panels(width=5.0, height=3.2)
     for solver in distinct(rows, "solver"):
         band(axis, select(rows, solver=solver), solver_colour(solver), solver)

@@ -27,7 +27,9 @@ STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """The best solver; and for each setting its numbers, its score, and its runs, arrays (seeds, measurements)."""
+    """What `tune` returns. `solver` is the solver with the best setting. The lists have an entry for each setting that
+    was tried: `settings` its numbers by field, `scores` its score, and `tables` its runs, whose columns are arrays
+    (seeds, measurements)."""
 
     solver: Any
     settings: list[dict[str, float]]
@@ -60,11 +62,13 @@ def tune(
     """Tries every combination of `grid` with every seed and keeps the one with the smallest score.
 
     Arguments:
-        grid: values by field, dotted where it lies deeper: {"step_size": […], "lower.step_size": […]}. By default both
-            step sizes over 0.01 … 1, 25 settings for every solver.
+        grid: the values to try, by field; a dot leads to a field of a field: {"step_size": […], "lower.step_size":
+            […]}. By default both step sizes take the five values 0.01, 0.03, 0.1, 0.3 and 1, which makes 25 settings.
         criterion: `Final()`, on the true ‖∇Φ‖, or `CallsToReach(target)`.
-        steps, max_calls, mesh: as in `compare`. Settings that do not fit into `lanes` at once run in turns.
-        folder: where each turn is kept when it is finished; the same call continues after a stop.
+        steps, max_calls, metrics, measurements, mesh: as in `compare`.
+        lanes: the most runs (settings times seeds) that are computed at once. Settings beyond that run afterwards.
+        folder: where the runs that were computed at once are kept when they are finished; after an interruption the
+            same call continues.
     """
     seeds = as_seeds(seeds)
     check_solver(solver, jnp.dtype(float))

@@ -1,8 +1,9 @@
 """Where samples come from: a sampler turns a random key into a `Batch`, and the same key into the same samples.
 
-Every sampler has three methods: `draw(key, count, x, y)` gives `count` realisations stacked along a first
-axis (a lower loop draws all of its samples as one block), `batch(realisation)` turns one of them into what
-the oracles take, and `whole()` is the exact mean over everything.
+A realisation is the random part of one batch: the numbers of its samples for a `Dataset`, the noise itself for
+`Noise`. Every sampler has three methods: `draw(key, count, x, y)` gives `count` realisations stacked along a first
+axis (a lower loop draws all of its samples as one block), `batch(realisation)` turns one of them into the batch that
+the oracles take, and `whole()` gives what they take for the exact mean over all samples.
 """
 
 import copy
@@ -23,7 +24,11 @@ _CHUNK_BYTES = 2**23  # a chunk that stays in cache is read from memory once for
 
 
 class Batch(eqx.Module):
-    """What f and g see: `index` of each sample, its row of every data array, the slot it fills (−1: none)."""
+    """What f and g get as their argument `batch`.
+
+    `index` holds the number of each sample in the data, and `value` the data arrays cut down to the rows of these
+    samples. `slot` says which batch of the fixed partition this is (see `Dataset.slot`), −1 if it is none of them.
+    """
 
     index: jax.Array
     value: PyTree
@@ -31,7 +36,7 @@ class Batch(eqx.Module):
 
 
 class Sampler(Protocol):
-    """Gives a Problem its samples."""
+    """Gives a Problem its samples. The text at the top of this file says what each method returns."""
 
     def draw(self, key: jax.Array, count: int, x: PyTree, y: PyTree) -> PyTree: ...
     def batch(self, realisation: PyTree) -> Any: ...
@@ -152,7 +157,8 @@ class Dataset(eqx.Module):
         self, key: jax.Array, count: int, x: PyTree = None, y: PyTree = None, site: Site | None = None
     ) -> jax.Array | None:
         """The numbers of the samples of `count` batches, int32[count, batch_size]; None where a batch is all samples.
-        For a stream the site says which of its batches they are."""
+        In a stream each site, a purpose such as the lower steps, has batches of its own; `site` says for which they
+        are drawn."""
         if self.batch_size is None:
             return None
         if self.replace:
@@ -168,11 +174,12 @@ class Dataset(eqx.Module):
         return batches[:count].astype(jnp.int32)
 
     def at(self, turn: Turn | None) -> "Dataset":
-        """The data as a run sees them that has come to `turn`. Without a stream that makes no difference."""
+        """This Dataset as step `turn.t` of a run sees it: a stream draws the batches of that step from it. Without
+        `stream=True` it is returned unchanged."""
         return self._with(turn=turn) if self.stream else self
 
     def resized(self, batch_size: int) -> "Dataset":
-        """The same data in batches of another size. A stream of them is another stream."""
+        """The same data in batches of another size. If this is a stream, the new one has random orders of its own."""
         turn = self.turn
         if turn is not None:
             turn = turn._replace(seed=jax.random.fold_in(turn.seed, batch_size))
@@ -223,7 +230,7 @@ class AllSamples(eqx.Module):
 
     @property
     def length(self) -> int:
-        """How many rows there are to walk through."""
+        """How many rows `total` walks through; in `Sharded` those of one device."""
         return self.n
 
     @property

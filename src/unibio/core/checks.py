@@ -129,9 +129,10 @@ def _leaf(name: str, leaf: Any) -> jax.Array:
     array = jnp.asarray(leaf)
     array = jnp.asarray(array, array.dtype)  # a Python float is weakly typed and would be a second program
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(
-            f"{name} must be real and floating; got dtype {array.dtype}. Write 1.0 instead of 1, or use .astype(float)."
-        )
+        is_complex = jnp.issubdtype(array.dtype, jnp.complexfloating)
+        remedy = "Write 1.0 instead of 1, or use .astype(float)."
+        remedy = "Pass the real and the imaginary part as two real arrays." if is_complex else remedy
+        raise TypeError(f"{name} must be real and floating; got dtype {array.dtype}. {remedy}")
     if jnp.finfo(array.dtype).bits < 32:
         raise TypeError(
             f"{name} has dtype {array.dtype}, whose two or three digits are too few for second derivatives. Keep x and "
@@ -194,7 +195,8 @@ def random_key(key: Any) -> None:
 
 
 def scalar_function(name: str, fn: Callable[..., Any], *args: Any, hint: str = "") -> None:
-    """`fn(*args)` must be one floating number, of the dtype of the variables; `hint` follows any failure."""
+    """`fn(*args)` must be one floating number, of the dtype of the variables. `hint` is added to the message if the
+    call itself fails."""
     try:
         out = jax.eval_shape(fn, *args)
     except Exception as error:

@@ -65,8 +65,8 @@ def conjugate_gradients(
     H_ii = 1e-24 counts for nothing, although its v_i is of order one. In the second, with w ≈ 1/diag(H), it counts
     fully, but there a w that is far too large in one coordinate hides the others. w is `weight`, or m if left out.
 
-    With `min_steps` it goes on for at least so many steps, as long as a residual is left: a few eigenvalues that are
-    much smaller than the others hardly show in the residual, but in the next directions.
+    It takes at least `min_steps` steps, as long as a residual is left: a few eigenvalues that are much smaller than the
+    others hardly show in the residual, but in the next directions.
 
     A direction with pᵀHp ≤ 0 (up to rounding) ends it with the iterate it has. The curvature is called NEGATIVE if it
     is below zero by more than the rounding of H's largest entries, else FLAT.
@@ -247,7 +247,7 @@ def uneven(like: PyTree, start: float) -> PyTree:
     return unravel(1 + (0.618034 * jnp.arange(flat.size, dtype=flat.dtype) + start) % 1)
 
 
-FEW = 32  # up to so many unknowns one product for each is no dearer than the blocks of probes would be
+FEW = 32  # up to this number of unknowns one product for each costs no more than the blocks of probes would
 
 
 def block(like: PyTree, count: int) -> int:
@@ -256,15 +256,15 @@ def block(like: PyTree, count: int) -> int:
 
 
 def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree, PyTree, jax.Array]:
-    """diag(H) > 0 from one block of products: of few unknowns exactly, else by Bekas' estimator, the mean of z∘Hz over
-    `count` probes z.
+    """Estimates the diagonal of H from one block of products H z with fixed vectors z, the probes.
 
-    Beside it the block tells the largest |(Hz)_i| over the probes z, which is 0 only if row i of H is; and whether an
-    entry of the diagonal is negative beyond doubt.
+    Returns (diagonal, sizes, negative). `diagonal` is positive: for few unknowns it is exact, else Bekas' estimator,
+    the mean of z∘Hz over `count` probes. `sizes` has the largest |(Hz)_i| over the probes, which is 0 only if row i of
+    H is. `negative` says whether an entry of the diagonal is negative beyond doubt.
 
-    It is exact, up to the rounding of its row, for at most `FEW` or `count` unknowns. Else small rows are spoilt by
-    large columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be told only
-    if it is exact.
+    The diagonal is exact, up to the rounding of its row, for at most `FEW` or `count` unknowns. Else small rows are
+    spoilt by large columns, and an entry below a quarter of its row's norm is replaced by that; a negative entry can be
+    told only if it is exact.
     """
     number, exact = block(like, count), tree.size(like) <= max(FEW, count)
     z = (
@@ -289,10 +289,10 @@ def rough_diagonal(operator: Operator, like: PyTree, count: int) -> tuple[PyTree
 def estimate_diagonal(
     operator: Operator, like: PyTree, count: int, rough: Operator
 ) -> tuple[PyTree, PyTree, jax.Array]:
-    """diag(H) > 0 from one block of products with `rough` ≈ H, and one with H where that is needed.
+    """Estimates the diagonal of H from one block of products with `rough` ≈ H, and one with H where that is needed.
 
-    Beside it come the sizes of the rows of the rough operator, as `rough_diagonal` tells them, and whether the second
-    block was needed.
+    Returns (diagonal, sizes, second): the positive diagonal, the sizes of the rows of `rough` (see `rough_diagonal`),
+    and whether the second block was needed.
 
     The second block runs on S H S with S = 1/√(first estimate), whose diagonal is nearly constant. If the first is
     already nearly constant its noise would do more harm than good, and a constant is returned.
@@ -331,7 +331,7 @@ def dense(operator: Operator, like: PyTree) -> jax.Array:
 
 
 def as_matrix(operator: Operator, like: PyTree) -> Operator:
-    """The operator, computed once for all products."""
+    """The same operator as a product with its matrix, which is computed here, once for all later products."""
     matrix, unravel = dense(operator, like), tree.ravel(like)[1]
     return lambda u: unravel(matrix @ tree.ravel(u)[0])
 

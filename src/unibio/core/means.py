@@ -12,11 +12,11 @@ from unibio.core.batches import Batch, Dataset
 from unibio.core.tree import PyTree
 
 _ROWS = 4
-_CLEARLY = 1e-2  # of the value: what grows by less is not called a sum
-_MOST = 256
+_CLEARLY = 1e-2  # a function that grows by less than this share of its value is not called a sum
+_MOST = 256  # entries of `_passed`; then it is emptied
 _COMPILE_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
-_passed: set[Any] = set()  # structures and shapes that need no second look
+_passed: set[Any] = set()  # structures and shapes of problems and variables that have passed the check
 
 
 def check_means(problem: Any, x: PyTree, y: PyTree) -> None:
@@ -54,7 +54,8 @@ def check_means(problem: Any, x: PyTree, y: PyTree) -> None:
 
 
 def _grown(functions: dict[str, Any], x: PyTree, y: PyTree) -> dict[str, list[float]]:
-    """The values on one, two and three copies of a few rows, of those functions that grow by the same amount twice."""
+    """Finds the functions that grow by the same amount from one copy of a few rows to two and from two to three.
+    Returns their three values by the name of the function."""
     found = {}
     for name, values in _copies(functions, x, y, (1, 2)).items():
         one, two = map(float, values)
@@ -69,8 +70,12 @@ def _grown(functions: dict[str, Any], x: PyTree, y: PyTree) -> dict[str, list[fl
 def _copies(
     functions: dict[str, Any], x: PyTree, y: PyTree, times: tuple[int, ...]
 ) -> dict[str, tuple[jax.Array, ...]]:
-    """The value of each function on so many copies of a few rows, at a point a little beside the start: at 0 too many
-    terms vanish."""
+    """Evaluates each function on repeated rows, by which `check_means` tells a mean from a sum.
+
+    `functions` maps a name to (function, Dataset). For every number k in `times` the batch is at most four rows of the
+    data, repeated k times; the result has one value for each k. The point is (x, y) with 0.125 added to every entry,
+    because at a start of 0 many losses vanish, and a sum would look like a mean.
+    """
     x, y = jax.tree.map(lambda leaf: leaf + jnp.asarray(0.125, leaf.dtype), (x, y))
 
     def values(fn: Callable[..., jax.Array], sampler: Dataset) -> tuple[jax.Array, ...]:

@@ -11,8 +11,8 @@ from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import Number, PyTree
 
-Gradient = Callable[[PyTree, Any], PyTree]  # of a lower solver: at a point, on one realisation of the samples
-Draw = Callable[[int], Any]  # so many realisations, stacked
+Gradient = Callable[[PyTree, Any], PyTree]  # what a lower solver calls: (point, realisation of the samples) -> gradient
+Draw = Callable[[int], Any]  # gives that number of realisations (see `core.batches`), stacked along a first axis
 
 _MOST = 2**31 - 1
 
@@ -88,7 +88,11 @@ class HyperInfo(NamedTuple):
 
 
 class LowerInfo(NamedTuple):
-    """How the lower level was solved: ‖∇_y g‖, iterations, calls, status, and how far y may be from y*(x)."""
+    """How the lower level was solved.
+
+    `residual` is ‖∇_y g‖ at the returned y, `iterations` the number of steps, `calls` the samples shown to each oracle,
+    `status` how it ended, and `error` how far y may be from y*(x), an estimate of ‖y − y*(x)‖.
+    """
 
     residual: jax.Array
     iterations: jax.Array
@@ -98,8 +102,12 @@ class LowerInfo(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What one step of a solver reports: the norm of the direction x moved along (before any normalisation,
-    so that it estimates ‖∇Φ‖ once the solver is under way), the calls it made, and how the hypergradient fared."""
+    """What one step of a solver reports.
+
+    `direction_norm` is the norm of the direction along which x moved, before any normalisation, so that it estimates
+    ‖∇Φ‖ once the solver is under way. `calls` are the samples that the step showed to each oracle, and `status` is that
+    of its hypergradient.
+    """
 
     direction_norm: jax.Array
     calls: Calls

@@ -17,16 +17,17 @@ _ROUNDS = 24
 
 
 class Site(enum.IntEnum):
-    """What a solver draws for. Each has a stream of its own, so that no two of them see the same batches."""
+    """The purposes for which a solver draws batches. Each has a stream of its own, so that no two of them see the same
+    batches."""
 
     lower = 0  # steps of y
     hessian = 1  # products with the Hessian
     cross = 2  # the product with ∇²_xy g
     upper = 3  # the gradients of f
     scale = 4  # a batch that only prepares a linear solver
-    penalty = 5  # F2SA's second lower variable: g
-    penalty_upper = 6  # and f
-    gap = 7  # ∇_x g there
+    penalty = 5  # the gradients of g by F2SA's second lower variable
+    penalty_upper = 6  # the gradients of f by the same variable
+    gap = 7  # ∇_x g at the same variable
 
 
 class Turn(NamedTuple):

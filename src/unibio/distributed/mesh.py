@@ -22,7 +22,7 @@ from unibio.distributed.dataset import SAMPLES, Sharded, check_divides
 PARAMETERS = "parameters"
 Rule = Callable[[str, tuple[int, ...]], PartitionSpec]
 
-_HEARTBEAT_SECONDS = 20  # a process that was silent for so long is gone, and the others end
+_HEARTBEAT_SECONDS = 20  # a process that was silent for this time is taken to be gone, and the others end
 _LEADER_STAYS = 2.0  # seconds
 
 
@@ -31,9 +31,9 @@ def initialise(
 ) -> int:
     """Joins this process to the others, and returns how many there are. Call it before any other use of JAX.
 
-    Without arguments they come from SLURM, Open MPI or Kubernetes as `jax.distributed.initialize` reads them, or from
-    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. Where there is nothing of
-    the kind, this process is alone: 1.
+    Arguments that are left out are taken from the environment: from SLURM, Open MPI or Kubernetes as
+    `jax.distributed.initialize` reads them, or from JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES
+    and JAX_PROCESS_ID. If the environment says nothing either, this process is alone, and 1 is returned.
 
     From here on, if a process fails or is killed, JAX ends the others within half a minute, and says that a task died.
     """
@@ -71,8 +71,8 @@ def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def mesh(parameters: int = 1) -> Mesh:
-    """All devices of all processes, with the axes `samples` and `parameters`; the second, of the given size, is for
-    rules that cut y."""
+    """A mesh of all devices of all processes. Its axis `samples` is for data, and its axis `parameters`, of the given
+    size, for a `rule` of `shard` that cuts y."""
     devices = jax.devices()
     checks.whole_number("parameters", parameters, low=1)
     if len(devices) % parameters:
@@ -84,7 +84,7 @@ def mesh(parameters: int = 1) -> Mesh:
 def shard(
     problem: Problem, x: PyTree, y: PyTree, mesh: Mesh, rule: Rule | None = None
 ) -> tuple[Problem, PyTree, PyTree]:
-    """The problem and its start on a mesh.
+    """Returns problem, x and y with their arrays on the devices of a mesh.
 
     Arguments:
         problem: with every Dataset, and every array in f and g whose first axis is the samples of g, cut by samples. An
@@ -105,7 +105,7 @@ def shard(
 
 
 def rows_of_this_process(samples: int, mesh: Mesh) -> slice:
-    """Which samples this process has to load."""
+    """The samples that this process has to load, as a slice of their numbers."""
     check_divides("samples", samples, mesh.shape[SAMPLES])
     where = NamedSharding(mesh, PartitionSpec(SAMPLES)).addressable_devices_indices_map((samples,))
     parts = [index[0].indices(samples) for index in where.values() if index is not None]
@@ -113,7 +113,8 @@ def rows_of_this_process(samples: int, mesh: Mesh) -> slice:
 
 
 def from_local(local: PyTree, samples: int, mesh: Mesh) -> PyTree:
-    """Arrays of all samples, each process giving only the rows `rows_of_this_process(samples, mesh)`.
+    """Makes arrays on the mesh with a row for each of all `samples` samples. Each process gives only its own rows,
+    those of `rows_of_this_process(samples, mesh)`.
 
     Example:
         >>> mesh = distributed.mesh()

@@ -51,7 +51,8 @@ class Placed(eqx.Module):
 
 
 def placed(solver: BilevelSolver, x: PyTree, y: PyTree) -> Any:
-    """The solver as it is, or with its state on the mesh of x and y."""
+    """The solver in a `Placed`, so that its state stays on the mesh of x and y; the solver itself if there is no
+    mesh."""
     if isinstance(solver, Placed):
         return solver
     leaves = [leaf for leaf in jax.tree.leaves((x, y)) if isinstance(leaf.sharding, NamedSharding)]

@@ -131,7 +131,8 @@ def _plain_numbers(made: "Figure") -> None:
 
 
 def check_path(path: Path) -> str:
-    """The format that the ending of a path asks for; a ValueError if figures cannot be saved so."""
+    """Returns the format that the ending of the path asks for: "svg", "pdf" or "png". Raises a ValueError if it is
+    another ending, or if the folder of the path does not exist."""
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("svg", "pdf", "png"):
         raise ValueError(f"cannot draw into {path.name!r}: the name must end in .svg, .pdf or .png.")
@@ -162,7 +163,8 @@ NAMES = {"gradient_norm": "‖∇Φ‖", "phi": "Φ", "lower_error": "‖y − y
 
 
 def curves(values: Mapping[str, tuple[np.ndarray, np.ndarray]], along: str) -> "Figure":
-    """A panel for each name, with its numbers against others; logarithmic where all of them are positive."""
+    """A figure with a panel for each name in `values`, which maps it to (places, numbers): the numbers are drawn
+    against the places, on a logarithmic axis if all of them are positive. `along` says what the places are."""
     made, axes = panels(columns=len(values))
     for axis, (name, (where, numbers)) in zip(axes, values.items(), strict=True):
         finite = numbers[np.isfinite(numbers)]

@@ -1,7 +1,7 @@
-"""Tables on disk, each under the digest of all that its numbers depend on.
+"""Computed tables on disk. The name of a file is a digest of all that the numbers in its table depend on.
 
-Tables of different work lie side by side in one folder, and one that is there is not computed again, whoever put it
-there: work continues after a stop, and can be shared out.
+Tables of different work lie side by side in one folder. A table that is there is not computed again, whichever process
+put it there: so work continues after an interruption, and several processes can share it.
 """
 
 import dataclasses
@@ -25,9 +25,10 @@ class Store:
     """Keeps tables in a folder by what they depend on; without a folder it keeps nothing.
 
     Arguments:
-        agreed: where several processes share the work they must all find a table or none; from what this process has
-            read (b"" if nothing) it makes what all go by.
-        writes: whether this process writes.
+        agreed: for several processes that compute a table together, and must all find it or all compute it. Gets the
+            content of the file as this process has read it (b"" if there is none), and returns the content that all
+            of them use.
+        writes: whether this process stores what was computed.
     """
 
     folder: str | os.PathLike[str] | None
@@ -35,7 +36,8 @@ class Store:
     writes: bool = True
 
     def table(self, depends_on: Callable[[], Facts], make: Callable[[], Table]) -> Table:
-        """The table kept for these facts, or `make()`, which is then kept. One that is damaged is made anew."""
+        """The table that was stored for what `depends_on()` returns. If there is none, or if the file is damaged, the
+        result of `make()`, which is then stored."""
         if self.folder is None:
             return make()
         facts = json.dumps(depends_on(), sort_keys=True, default=int).encode()

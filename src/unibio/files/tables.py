@@ -12,9 +12,9 @@ import numpy as np
 
 from unibio.files.atomic import write_bytes
 
-Row = dict[str, Any]
-Rows = list[Row]
-Tables = dict[str, Rows]
+Row = dict[str, Any]  # the value in each column
+Rows = list[Row]  # a table, row by row; all rows have the same columns
+Tables = dict[str, Rows]  # tables by name
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -27,7 +27,8 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def from_csv(text: str) -> Rows:
-    """The rows; a column whose entries all read as whole numbers, or all as numbers, holds those."""
+    """Reads the rows of a CSV text. Entries are texts, but a column in which all can be read as whole numbers holds
+    int, and one in which all can be read as numbers holds float."""
     names, *lines = csv.reader(io.StringIO(text))
     columns = [_numbers(list(column)) for column in zip(*lines, strict=True)]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -43,7 +44,8 @@ def _numbers(texts: list[str]) -> list[Any]:
 
 
 def write(path: Path, facts: Row, tables: Tables) -> None:
-    """NAME.csv beside `path` for each table, and then `path`: the facts, and the SHA-256 of every table, as JSON."""
+    """Writes each table to NAME.csv in the folder of `path`, and then `path`, a JSON file with the facts and the
+    SHA-256 of every table."""
     digests = {}
     for name, rows in tables.items():
         content = as_csv(rows).encode()
@@ -53,7 +55,8 @@ def write(path: Path, facts: Row, tables: Tables) -> None:
 
 
 def read(path: Path) -> tuple[Row, Tables]:
-    """The facts and tables, if every file is what was written; else a ValueError that says which is not."""
+    """Reads what `write` wrote and returns (facts, tables by name). Raises a ValueError that names the file if one is
+    missing or was changed."""
     facts, tables = read_json(path), {}
     digests = facts.pop("sha256", None)
     if not isinstance(digests, dict) or not all(Path(name).name == name for name in digests):

@@ -17,7 +17,11 @@ ONE_STEP = (
 
 
 class Schedule(NamedTuple):
-    """For each step: γ_k, D_k, 1/T_k, whether it ends its epoch, whether it is taken at all; and how many are."""
+    """The numbers of every step, as arrays of length T, where k is the epoch of the step.
+
+    `step_size` is γ_k, `radius` D_k and `weight` 1/T_k; `last` says whether the step ends its epoch, and `taken`
+    whether it is made at all. `total` is the number of steps that are made.
+    """
 
     step_size: jax.Array
     radius: jax.Array

@@ -16,7 +16,7 @@ from unibio.core.tree import PyTree
 from unibio.lower.system import PROBES, system
 from unibio.lower.verdict import Point, judge, rounding, sizes
 
-_FAILURES = 48  # so many quarterings of R reach any unit of y
+_FAILURES = 48  # this many quarterings of R reach any unit of y
 _RAN = 1000.0  # times as far as the start is from 0, or 1
 
 
@@ -62,7 +62,7 @@ class Newton(eqx.Module):
         checks.whole_number("max_steps", self.max_steps, low=1)
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree) -> tuple[PyTree, LowerInfo]:
-        """y ≈ y*(x) from y, and how it went."""
+        """Returns y ≈ y*(x), searched for from the given y, and a `LowerInfo` that says how the search went."""
         samples = oracle.samples(problem.g_batches.whole())
         at = Point(y, *_value_and_gradient(problem, x, y), jax.tree.map(jnp.abs, y))
         zero, radius = jnp.int32(0), _first_radius(at)
@@ -93,7 +93,8 @@ def _value_and_gradient(problem: Problem, x: PyTree, y: PyTree) -> tuple[jax.Arr
 
 
 def _first_radius(at: Point) -> jax.Array:
-    """The largest entry of y, or what a step must at least have to be seen in g; 1 if both are 0."""
+    """The trust radius to begin with: the largest entry of y, or the shortest step whose change of g exceeds rounding
+    if that is longer; 1 if both are 0."""
     eps, slope = jnp.finfo(tree.dtype(at.y)).eps, tree.dot(at.gradient, jax.tree.map(jnp.sign, at.gradient))
     radius = jnp.maximum(tree.largest(at.y), 1000 * eps * jnp.abs(at.value) / slope)
     return jnp.where((radius > 0) & jnp.isfinite(radius), radius, 1.0)

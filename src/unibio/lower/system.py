@@ -10,13 +10,17 @@ from unibio.core import linear, tree
 from unibio.core.tree import Number, PyTree
 
 PROBES = 8
-DENSE = 128  # up to so many unknowns the Hessian is built and factorised: exact steps for any condition number
+DENSE = 128  # up to this many unknowns the Hessian is built and factorised: exact steps for any condition number
 _CG_STEPS = 2000
 
 
 class System(NamedTuple):
-    """(H + λ) d = b for many b: `solve(b, rtol)` gives d and how many products it took; `inverse` is 1/diag(H + λ),
-    `empty` says which rows have no digits (there d_i = b_i), `products` what it took to prepare."""
+    """The linear system (H + λ) d = b, prepared for many right-hand sides b.
+
+    `solve(b, rtol)` returns d and the number of Hessian-vector products that it took. `inverse` is 1/diag(H + λ),
+    `empty` says which rows are too small to have correct digits (there d_i = b_i), and `products` is the number of
+    products that the preparation took.
+    """
 
     solve: Callable[[PyTree, Any], tuple[PyTree, jax.Array]]
     inverse: PyTree
@@ -25,8 +29,9 @@ class System(NamedTuple):
 
 
 def system(operator: linear.Operator, like: PyTree) -> System:
-    """Up to 128 unknowns by Cholesky, scaled to a unit diagonal; d is NaN where that fails. Beyond by CG to the
-    relative residual `rtol`, NaN where the curvature is negative."""
+    """Prepares the system. Up to 128 unknowns are solved for by a Cholesky factor of H + λ, scaled to a unit diagonal;
+    d is NaN if there is none. More unknowns are solved for by CG to the relative residual `rtol`; d is NaN if the
+    curvature is negative."""
     flat, unravel = tree.ravel(like)
     if flat.size > DENSE:
         empty = vanishing(operator(linear.irregular(like)))

@@ -1,5 +1,5 @@
 """Problems whose Φ and ∇Φ are known in closed form: Examples 1, 3 and 4 of the paper, Example 3 in d dimensions with
-coupled coordinates, and a quadratic, which is strongly convex (p = 2)."""
+coupled coordinates, and a quadratic, which is strongly convex (p = 2). spow(y, a) = sign(y)|y|^a, entry by entry."""
 
 from typing import Any
 
@@ -70,14 +70,20 @@ class _QuadraticLower(eqx.Module):
 
 
 def example1(f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """f = y³, g = y⁴/4 − y sin x; p = 4, Φ(x) = sin x."""
+    """Example 1 of the paper: f = y³ and g = y⁴/4 − y sin x, uniformly convex of order p = 4 in y; Φ(x) = sin x.
+
+    x and y are scalars, or vectors of one length (then f, g and Φ are sums over the coordinates). f and g are exact;
+    pass a `Noise` as `f_batches` and `g_batches` to disturb their derivatives.
+    """
     return example4(4.0, f_batches, g_batches)
 
 
 def example3(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
-    """f = sin(y^(p−1)) inside |y|^(p−1) ≤ π/2 and ±1 outside, g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
+    """Example 3 of the paper: f = sin(spow(y, p−1)) where |y|^(p−1) ≤ π/2, beyond that its end values ±1, and
+    g = |y|^p/p − y sin x; Φ(x) = sin(sin x).
 
-    x and y are scalars, or vectors of one length (then a sum over coordinates).
+    x and y are scalars, or vectors of one length (then f, g and Φ are sums over the
+    coordinates).
     """
     return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
@@ -90,7 +96,8 @@ def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | N
 def coupled_example3(
     p: Number, coupling: ArrayLike, f_batches: Sampler | None = None, g_batches: Sampler | None = None
 ) -> Problem:
-    """f = Σ f_Ex3(y_i), g = ‖y‖_p^p/p − yᵀB sin x. Every assumption of the paper holds, and ∇Φ depends on y.
+    """Example 3 with B = `coupling`, a matrix: f = Σ f_3(y_i) with the f_3 of Example 3, g = ‖y‖_p^p/p − yᵀB sin x.
+    Every assumption of the paper holds, and ∇Φ depends on y.
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """

@@ -60,7 +60,8 @@ def lp_regression(
 
 
 class CorruptedRegression(NamedTuple):
-    """Samples of a linear model. Some training targets are shifted; `corrupted` is True for those."""
+    """Samples of a linear model: `train` and `validation` are pairs (features (n, d), targets (n,)). Some training
+    targets are shifted; `corrupted` has a boolean for each training sample, True for those."""
 
     train: tuple[np.ndarray, np.ndarray]
     validation: tuple[np.ndarray, np.ndarray]

@@ -34,7 +34,12 @@ def _coupled_example3(p: float = 4.0) -> Setting:
 
 
 def _lp_regression(p: float = 4.0, n: int = 500, d: int = 20, batch_size: int = 50, c: float = 1e-2) -> Setting:
-    """Example 2: hyper-cleaning of an ℓ_p regression on a finite data set, 30 % of whose targets are corrupted."""
+    """Example 2: hyper-cleaning of an ℓ_p regression on a finite data set, 30 % of whose targets are corrupted.
+
+    There are n training samples and n // 2 clean ones, with d features; batches have `batch_size` samples, and c is the
+    weight of the regulariser c‖y‖_p^p. x has a logit for each training sample, and y the d coefficients; both start
+    at 0.
+    """
     data = corrupted_regression(n, d)
     problem = lp_regression(data.train, data.validation, p, c, batch_size)
     return Setting(problem, jnp.zeros(n), jnp.zeros(d))

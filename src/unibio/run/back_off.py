@@ -1,9 +1,10 @@
 """Automatic back-off: after a divergence a run goes back to its last good anchor and on with every step size halved.
 
-Anchors lie at fixed steps and are kept in checkpoints, so that the trajectory depends neither on `chunk` nor on having
-been stopped and continued. (A Result keeps none: a run that is resumed from one goes back to where it was resumed, or,
-if that was too late, to its start.) Long before numbers overflow they are useless: an anchor is good while x and y are
-of a reasonable size.
+An anchor is a step to which the run can go back, with the state after it. Anchors lie at fixed steps and are kept in
+checkpoints, so that the trajectory depends neither on `chunk` nor on having been stopped and continued. (A Result keeps
+no anchor: a run that is resumed from a Result goes back to the step where it was resumed, or, if x and y were too large
+there already, to its start.) Long before numbers overflow they are useless: a state becomes the anchor only if x and y
+are of a reasonable size.
 """
 
 from typing import Any
@@ -17,17 +18,18 @@ from unibio.run.record import Anchor
 from unibio.solvers.step_sizes import has_step_sizes, scaled
 
 EVERY = 64  # steps between two anchors
-GROWTH = 1000.0  # x and y at an anchor are at most so many times as large as at the start, or as 1
+GROWTH = 1000.0  # ‖(x, y)‖ at an anchor is at most this multiple of max(1, ‖(x0, y0)‖)
 HALVED = "the step sizes were halved"  # what a restart says
 
 
 def in_force(solver: BilevelSolver, restarts: list[str]) -> Any:
-    """The solver with its step sizes halved as often as these restarts say."""
+    """The solver with its step sizes halved once for every restart that back-off has caused; `restarts` holds the
+    reason of each restart."""
     return scaled(solver, 0.5 ** restarts.count(HALVED))
 
 
 class BackOff(Between):
-    """Answers a divergence up to `most` times with half the step sizes from the last good anchor on."""
+    """Answers a divergence, up to `most` times, with a Restart from the last anchor with half the step sizes."""
 
     def __init__(self, most: int, solver: BilevelSolver, start: PyTree) -> None:
         checks.whole_number("back_off", most, low=0)

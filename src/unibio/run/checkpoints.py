@@ -29,7 +29,7 @@ from unibio.run.result import Result
 from unibio.run.rows import length, up_to
 
 _SUFFIX = ".checkpoint"
-_FORMAT = 3  # of what a file says of its run; others are refused
+_FORMAT = 3  # of the JSON in a checkpoint; files in another format are refused
 _NAME = re.compile(r"step-\d{12}\.checkpoint")
 
 
@@ -69,7 +69,12 @@ class Checkpoints:
             old.unlink(missing_ok=True)
 
     def newest(self, identity: Facts) -> tuple[Facts, dict[str, Any]] | None:
-        """The newest intact checkpoint, if there is one, with its history. A damaged file is reported and passed over;
+        """Reads the newest intact checkpoint; None if there is none.
+
+        Returns (facts, arrays). `facts` is what the file says of its run; its entry `intact` says whether the whole
+        history could be read. `arrays` holds the state, the history and the metrics. A damaged file is renamed to
+        ….damaged, a warning says so, and the next newest one is tried. A file in another format is always refused. With
+        `strict=False` a checkpoint of another run is used, and a warning says what differs; else
         one of another run is refused with what differs."""
         for leftover in Path(self.folder).glob(f".step-*{_SUFFIX}.*"):  # of a write that was killed
             leftover.unlink(missing_ok=True)
@@ -118,9 +123,9 @@ class Keeper(Between):
     one is begun.
 
     Arguments:
-        files: the folder.
-        identity: what identifies the run.
-        key: the run's key, for the probe.
+        files: where the checkpoints are, and how often they are written.
+        identity: digests of what the run was given (see `identity.identity`).
+        key: the run's key, for the probe: the next step, which is stored too and computed again on resuming.
     """
 
     def __init__(self, files: Checkpoints, identity: Facts, key: jax.Array) -> None:
@@ -187,7 +192,8 @@ class Keeper(Between):
                     other.unlink(missing_ok=True)
 
     def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
-        """The run as the newest intact file has it, its state a tree like `wanted`, and its anchor."""
+        """The run as the newest intact checkpoint has it, and the anchor for back-off; None if there is no checkpoint.
+        The state is a tree with the structure, shapes and dtypes of `wanted`."""
         found = self.files.newest(self.identity)
         if found is None:
             return None

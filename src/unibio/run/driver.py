@@ -136,9 +136,13 @@ class Driver:
         def limit(step: int) -> int:
             return step if step >= self.steps else min(self.steps, *(_limit(each, step) for each in self.between))
 
+        strictest = ""  # the class of the object that lets the fewest steps count
+
         def keep(log: Log) -> int:
+            nonlocal strictest
             table = self.record.table(log)
-            return min(_kept(each, table) for each in self.between)
+            kept, strictest = min((_kept(each, table), type(each).__name__) for each in self.between)
+            return kept
 
         begin = self.problem, state, self.key, self.record.step
         for stretch in stretches(solver, *begin, limit, keep, self.chunk):
@@ -150,26 +154,32 @@ class Driver:
                 return state, answer
             if len(stretch.log.bad) == 0:
                 raise ValueError(
-                    "a stretch was kept to 0 steps, and no object ended or restarted the run: it stands still."
+                    f"the run makes no progress: {strictest}.keep(log) returned 0, which undoes every step after step "
+                    f"{self.record.step}, but nothing ended or restarted the run. Let {strictest}.after(view) return "
+                    "an End or a Restart in that case."
                 )
         return state, End(Status.finished, f"{self.steps} steps")
 
 
 def _limit(each: Between, step: int) -> int:
-    """Its limit, which must let the run go on."""
-    limit = each.limit(step)
-    if not limit > step:
+    """Asks the object at which step the stretch that begins at `step` must end; it must be a later one."""
+    limit: int | None = each.limit(step)
+    if limit is None or not limit > step:
         raise ValueError(
-            f"{type(each).__name__}.limit({step}) returned {limit!r}; return a later step, or do without it."
+            f"{type(each).__name__}.limit({step}) returned {limit!r}; it must return a step after {step}, at which the "
+            "stretch ends at the latest. Leave the method out if any length will do."
         )
     return limit
 
 
 def _kept(each: Between, table: Table) -> int:
-    """How many steps count for it."""
-    kept = each.keep(table)
-    if not kept >= 0:
-        raise ValueError(f"{type(each).__name__}.keep(log) returned {kept!r}; return how many of its steps count.")
+    """Asks the object how many steps of a stretch count; `table` has the history's columns for these steps."""
+    kept: int | None = each.keep(table)
+    if kept is None or not kept >= 0:
+        raise ValueError(
+            f"{type(each).__name__}.keep(log) returned {kept!r}; it must return how many steps of the stretch count, a "
+            'whole number from 0 to len(log["step"]).'
+        )
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Many runs of one solver at once: one vmapped program over seeds and settings."""
+"""Many runs of one solver at once, in one vmapped program over seeds and settings. Each of these runs is a lane."""
 
 import dataclasses
 import hashlib
@@ -30,10 +30,12 @@ from unibio.run.result import Table
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble:
-    """Lanes of a vmapped run, measured at the same steps.
+    """What `run_ensemble` returns: many runs (lanes) of one vmapped program, measured at the same steps.
 
-    `table` holds arrays (lanes, measurements): step, calls of each oracle and their sum, seconds (the whole run's,
-    divided by the number of lanes), direction_norm, finite, the metrics. x and y are stacked; a lane may have diverged.
+    x and y are those at the end, stacked along a first axis over the lanes; a lane may have diverged. The columns of
+    `table` are arrays (lanes, measurements): `step`, the calls of each oracle and their sum `calls`, `seconds` (the
+    whole run's, divided by the number of lanes), `direction_norm`, `finite`, and the metrics by name. `seconds` and
+    `compile_seconds` are those of the whole run.
     """
 
     x: PyTree
@@ -57,8 +59,10 @@ def run_ensemble(
     title: str = "",
     mesh: Mesh | None = None,
 ) -> Ensemble:
-    """Lane i runs solvers[i], all of one structure, with keys[i], for `steps` steps or until the lanes have made
-    `max_calls` calls on average; measured at the start and then at `measurements` even distances of that. With a mesh
+    """Runs solvers[i] with keys[i] as lane i, all lanes in one program; the solvers differ only in their numbers.
+
+    The lanes run for `steps` steps, or until they have made `max_calls` calls on average. They are measured at the
+    start and then `measurements` times, at equal distances of steps or calls. With a mesh
     the lanes are spread over its devices, the last one repeated to fill them up; every process gets all of them."""
     if (steps is None) == (max_calls is None):
         raise ValueError("say how long to run: either steps=… or max_calls=…")
@@ -140,7 +144,7 @@ class _Lanes:
         self.norm, self.finite = log.direction_norm[:, -1], self.finite & log.finite.all(axis=1)
 
     def at_a_mark(self) -> bool:
-        """Whether it is time to measure; the next mark is then the next one that is not passed yet."""
+        """Whether it is time to measure. If so, `mark` is set to the next measurement that is still to come."""
         if self.so_far() < self.goal * self.mark / self.measurements:
             return False
         self.mark = max(self.mark + 1, int(self.so_far() * self.measurements / self.goal) + 1)
@@ -164,8 +168,11 @@ def kept_ensemble(
     folder: str | os.PathLike[str] | None, problem: Problem, solvers: list[Any], x: PyTree, y: PyTree, keys: jax.Array,
     metrics: Metric | Sequence[Metric], title: str, length: dict[str, Any], mesh: Mesh | None,
 ) -> tuple[Table, float]:  # fmt: skip
-    """The table of `run_ensemble` with these arguments, kept in the folder or made now; and the seconds of its
-    compilation. Processes that share the work see what the first one sees."""
+    """Returns the table of `run_ensemble` with these arguments, and the seconds of its compilation.
+
+    If the folder holds the table of an earlier call with the same arguments it is read; else the lanes are run and
+    their table is stored there. Of several processes that share the work, all use what the first one finds.
+    """
 
     def make() -> Table:
         made = run_ensemble(problem, solvers, x, y, keys, metrics=metrics, title=title, mesh=mesh, **length)

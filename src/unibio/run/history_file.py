@@ -33,7 +33,8 @@ def append(path: Path, at: int, tables: Tables) -> int:
 
 
 def read(path: Path, length: int) -> tuple[Tables, bool]:
-    """The rows in the first `length` bytes, and whether all of them were intact."""
+    """Reads the blocks in the first `length` bytes. Returns the tables `history` and `metrics` with the rows of all
+    intact blocks, and whether every block was intact."""
     content = path.read_bytes()[:length] if path.exists() else b""
     blocks: list[Tables] = []
     place, intact = 0, len(content) == length

@@ -72,7 +72,11 @@ def next_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Ar
 
 
 def compared(stored: Facts, now: Facts, stored_where: Facts, here: Facts) -> tuple[str, str]:
-    """How the probe in a checkpoint differs from the one computed now: an objection, and a warning, "" where none."""
+    """Compares the probe in a checkpoint with the one computed now. Returns (objection, warning): why the checkpoint
+    belongs to another run, and what differs without harm; each is "" if there is nothing to say.
+
+    `stored_where` and `here` are the circumstances under which the two probes were computed.
+    """
     elsewhere = ", ".join(name for name in here if stored_where.get(name) != here[name])
     same_lowering = all(stored_where.get(name) == here[name] for name in ("versions", "settings", "devices"))
     if same_lowering and stored["program"] != now["program"]:
@@ -88,8 +92,8 @@ def compared(stored: Facts, now: Facts, stored_where: Facts, here: Facts) -> tup
 
 
 def digest(variable: PyTree) -> str:
-    """SHA-256 of all arrays of a tree. For an array on a mesh it takes checksums that
-    the devices compute where its parts lie, because gathering it could fill the memory."""
+    """SHA-256 of all arrays of a tree, in hexadecimal. Of an array on a mesh only checksums enter it, which each device
+    computes of its own part, because collecting the array in one place could fill the memory."""
     made = hashlib.sha256()
     for leaf in jax.tree.leaves(variable):
         if on_mesh(leaf):

@@ -15,7 +15,8 @@ Row = dict[str, Any]
 
 
 class Callback(Between):
-    """Calls a function with what was last recorded, a dictionary, after every stretch of steps."""
+    """Calls a function after every stretch of steps with a dictionary of the numbers that were last recorded: step,
+    calls, seconds, direction_norm, restarts, and the metrics by name."""
 
     def __init__(self, function: Callable[[Row], None]) -> None:
         self.function = function

@@ -59,8 +59,9 @@ class MeshKeeper(Keeper):
                 state = reader.restore(folder, like)
         except (ValueError, OSError, KeyError) as error:
             raise ValueError(
-                f"{folder} is damaged ({error}). Delete the file {folder.stem}.checkpoint beside it, and the run "
-                "goes on from the one before."
+                f"{folder} could not be read ({error}). Either it is damaged: then delete the file "
+                f"{folder.stem}.checkpoint beside it, and the run goes on from the checkpoint before. Or it holds the "
+                "state of another solver, or of variables of another shape: then use another folder."
             ) from error
         return self.result_of(facts, arrays | {"state": state}, wanted)
 

@@ -1,6 +1,9 @@
-"""What can be measured at a point of a run, and when `solve` does so. A metric is `metric(problem, state) -> dict of
-numbers`, compiled and evaluated between stretches of steps, off the clock. One with the attribute `eager = True` is not
-compiled with the others but called as it is, because it runs compiled programs that others use too."""
+"""What can be measured at a point of a run, and when `solve` does so.
+
+A metric is `metric(problem, state) -> dict of numbers`. Metrics are compiled into one program, which is evaluated
+between stretches of steps; its time does not count as time of the run. A metric with the attribute `eager = True` is
+not part of that program but called as it is, because it runs programs that are compiled already.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -130,8 +133,8 @@ class Measure(eqx.Module):
         return _joined([_checked(metric(problem, state), tree.dtype(state.x)) for metric in self.metrics])
 
     def measured(self, problem: Problem, state: State) -> tuple[dict[str, jax.Array], float]:
-        """The numbers at one state, and the seconds that compilation took. Metrics are compiled into one program, but
-        for the `eager` ones, which call compiled programs themselves."""
+        """Returns the numbers of all metrics at one state, by name, and the seconds that compilation took. Metrics are
+        compiled into one program, except for `eager` ones, which call compiled programs themselves."""
         eager, others = (
             Measure(tuple(each for each in self.metrics if getattr(each, "eager", False) == which))
             for which in (True, False)
@@ -208,8 +211,8 @@ class Measurements(Between):
     rules, which need its numbers, and once more after them.
 
     Arguments:
-        known: whether the run goes on from a checkpoint. Its first step is not measured then (unless these metrics are
-            new), so that what follows is as if it had not been stopped.
+        known: whether the run goes on from a checkpoint. Then the step where it goes on is not measured again, unless
+            a metric is new, so that the table of metrics is the same as without the interruption.
     """
 
     def __init__(self, measure: Measure, every: int, known: bool) -> None:

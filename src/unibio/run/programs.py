@@ -53,7 +53,8 @@ def advance(
     length: jax.Array,
     capacity: int,
 ) -> tuple[Any, Log]:
-    """Steps first, …, first+length−1 with keys fold_in(key, t), length ≤ capacity; beyond length the log is empty."""
+    """Makes the steps t = first, …, first + length − 1, each with the key fold_in(key, t). Returns the state after them
+    and the log, whose arrays have room for `capacity` ≥ length steps; entries beyond `length` are 0."""
 
     def step(state: State, t: jax.Array) -> tuple[Any, Log]:
         return one_step(solver, problem, state, key, t)
@@ -69,7 +70,7 @@ def advance(
 
 
 def one_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Array, t: jax.Array) -> tuple[Any, Log]:
-    """Step t of the run with this key."""
+    """Makes step t of the run with this key. Returns the next state and the log's entries for this step."""
     state, info = solver.step(problem.at_step(key, t), state, jax.random.fold_in(key, t))
     calls = jax.tree.map(jnp.int32, info.calls)
     still = (info.direction_norm == 0) & (info.status == Status.ok)

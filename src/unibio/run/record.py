@@ -24,7 +24,7 @@ def first_true(flags: np.ndarray) -> int:
 
 
 class Anchor(NamedTuple):
-    """A step to which a run may go back, and the state after it."""
+    """A step to which back-off may send a run back, and the state after it."""
 
     step: int
     state: Any
@@ -50,7 +50,7 @@ class Record:
         self._recall()
 
     def _recall(self) -> None:
-        """The last numbers of both tables."""
+        """Sets `latest` and `direction_norm`, the last numbers, by what history and metrics hold."""
         position = self.position()
         self.latest: dict[str, float] = {}
         for table in self.metrics.tables:

@@ -157,7 +157,8 @@ def _rebuild(shape: Any, leaves: Any) -> PyTree:
 
 
 def joined(pieces: list[Table]) -> Table:
-    """One table; a column that a piece does not have, because metrics changed at a resume, is NaN there."""
+    """The rows of several tables, one after the other, as one table. Where a table lacks a column, because the metrics
+    changed when the run was resumed, its rows have NaN there."""
     pieces = [piece for piece in pieces if piece]
     names = dict.fromkeys(name for piece in pieces for name in piece)
     blank = [np.full(len(piece["step"]), np.nan) for piece in pieces]

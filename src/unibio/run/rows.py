@@ -11,7 +11,7 @@ def length(table: Table) -> int:
 
 
 def up_to(table: Table, step: int) -> Table:
-    """The rows with at most this step."""
+    """The table, cut to the rows whose `step` is at most this one."""
     return {name: column[table["step"] <= step] for name, column in table.items()}
 
 

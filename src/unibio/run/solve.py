@@ -55,9 +55,10 @@ def solve(
     resumed. A non-finite iterate ends the run with status `diverged`; x and y are the last finite ones.
 
     Arguments:
-        metrics: e.g. `Truth()`, measured at the start, every `every` steps (by default a hundredth) and at the end.
+        metrics: e.g. `Truth()`, measured at the start, every `every` steps (by default steps // 100) and at the end.
         stop: rules such as `Below("gradient_norm", 1e-3)`, `MaxSeconds(60)`, `MaxCalls(10**6)`.
-        callbacks: called with what was last recorded, a dictionary, after every stretch of steps.
+        callbacks: functions that are called after every stretch of steps with a dictionary of the last numbers (step,
+            calls, seconds, direction_norm, restarts and the metrics); a stretch is a number of steps that run compiled.
         chunk: steps in a stretch; by default as many as take half a second.
         resume: a Result of the same run with fewer steps, to go on from; its history is kept.
         checkpoint: `Checkpoints(folder, every=1000)` keeps the run on disk. The same call goes on from there, bitwise

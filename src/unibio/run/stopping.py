@@ -19,7 +19,10 @@ class Rule(Between):
 
     def met(self, view: View) -> bool:
         """Whether the run should end here."""
-        raise TypeError(f"{type(self).__name__} does not say when to end a run: write met(view).")
+        raise TypeError(
+            f"{type(self).__name__} does not say when to end a run: define the method met(self, view), which returns "
+            "True where the run should end."
+        )
 
     def after(self, view: View) -> End | None:
         if view.end is not None or not self.met(view):
@@ -28,8 +31,8 @@ class Rule(Between):
 
 
 class StopWhen(Rule):
-    """A function `(problem, state, row) -> bool` as a rule; `row` is what was last recorded, by name. The run ends with
-    the function's attribute `status`, or with `budget` if it has none."""
+    """A function `(problem, state, row) -> bool` as a rule; `row` has the last recorded numbers by name. The run ends
+    with the function's attribute `status`, or with `budget` if it has none."""
 
     def __init__(self, function: Callable[[Problem, Any, Mapping[str, Any]], bool]) -> None:
         self.function = function
@@ -81,7 +84,7 @@ class Above(Rule):
 
 @dataclasses.dataclass(frozen=True)
 class MaxSeconds(Rule):
-    """Stop after so many seconds of computing; compilation and metrics do not count."""
+    """Stop after `seconds` seconds of computing; compilation and metrics do not count."""
 
     seconds: float
 
@@ -110,7 +113,7 @@ class MaxCalls(Rule):
 
 
 def _recorded(name: str, row: Mapping[str, Any], rule: str) -> float:
-    """The number of that name, or a message that says what there is."""
+    """The last recorded number of this name. If there is none, a ValueError lists the names that there are."""
     if name not in row:
         raise ValueError(
             f"{rule}({name!r}): nothing of this name is recorded; there is {', '.join(sorted(row))}. "

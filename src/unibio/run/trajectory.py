@@ -24,8 +24,10 @@ def trajectory(
 ) -> tuple[Any, Log]:
     """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
 
-    `watch` is a function of the state, noted before each step in the log's `watched`. Nothing is stopped or saved; the
-    calls of the warm start count with the first step. `solve` is for people.
+    Returns the state after `steps` steps and the log, a `run.programs.Log` whose arrays have an entry for each step:
+    `direction_norm`, `calls`, `status`, `bad` (and `finite`), `watched`. `watch` is a function of the state; what it
+    returns before each step is in `watched`. Nothing is stopped or saved; the calls of the warm start count with the
+    first step. For runs that stop by rules, save checkpoints and show progress there is `solve`.
     """
     checks.whole_number("steps", steps, low=1)
     if key is None:

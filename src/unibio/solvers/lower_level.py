@@ -15,7 +15,10 @@ from unibio.core.tree import Number, PyTree
 def refresh(
     lower: LowerSolver, problem: Problem, x: PyTree, y: PyTree, key: jax.Array, p: Number | None = None
 ) -> tuple[PyTree, Calls]:
-    """y ← lower(∇_y g(x, ·; ζ)) from the current y, with the problem's p or another; samples are drawn as one block."""
+    """Lets the lower solver move y towards y*(x), from the given y. Returns the new y and the calls that it took.
+
+    The lower solver sees ∇_y g(x, ·; ζ), whose samples ζ are drawn as one block, and `p`, by default the problem's.
+    """
 
     def gradient(y: PyTree, realisation: PyTree) -> PyTree:
         return oracle.grad_g(problem, x, y, problem.g_batches.batch(realisation))

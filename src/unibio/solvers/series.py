@@ -18,7 +18,9 @@ from unibio.hypergradients.neumann import Form
 def series_estimate(
     problem: Problem, x: PyTree, y: PyTree, key: jax.Array, form: Form, terms: int, step: Number
 ) -> tuple[PyTree, Calls]:
-    """ĥ(x, y) with one batch for ∇f, one for A and a fresh one per factor; the same key gives the same samples."""
+    """Returns ĥ(x, y) and its calls. `step` is s, and `form` sums a series of `terms` terms (at most, if its length is
+    random). There is one batch for ∇f, one for A and a fresh one for each factor of the product; the same key gives the
+    same samples."""
     key_f, key_hess, key_cross, key_form = jax.random.split(key, 4)
     f_batch = problem.f_batch(key_f, x, y, Site.upper)
     cross_batch = problem.g_batch(key_cross, x, y, Site.cross)

@@ -48,7 +48,8 @@ def _is_step_size(path: KeyPath[Any]) -> bool:
 
 
 def replaced(solver: Any, name: str, value: float) -> Any:
-    """The solver with another number in the field `name`, dotted where it lies deeper; checked as at construction."""
+    """The solver with another number in the field `name`, which a dot may lead to a field of a field, such as
+    "lower.step_size". The number is checked as at construction."""
     head, _, rest = name.partition(".")
     fields = dataclasses.fields(solver) if isinstance(solver, eqx.Module) else ()
     numbers = [field.name for field in fields if not field.metadata.get("static", False)]

@@ -6,6 +6,7 @@ import http.server
 import itertools
 import json
 import os
+import re
 import threading
 import zipfile
 
@@ -55,7 +56,11 @@ BROKEN = {
     ),
     "no object": ("snli_1.0_dev.jsonl", "null\n", "line 1: not a sentence pair"),
     "no header": ("dev.tsv", "neutral\ta\tb\n", "must begin with a line that names the columns"),
-    "short row": ("dev.tsv", "gold_label\tsentence1\tsentence2\nneutral\ta\n", "line 2: 2 columns instead of 3"),
+    "short row": (
+        "dev.tsv",
+        "gold_label\tsentence1\tsentence2\nneutral\ta\n",
+        "line 2 has 2 columns separated by tabs, but the first line names 3",
+    ),
     "nothing left": ("dev.tsv", "gold_label\tsentence1\tsentence2\n-\ta\tb\n", "no labelled sentence pair"),
     "no file": ("other.txt", "", "has no dev split: looked for snli_1.0_dev.jsonl"),
 }
@@ -195,6 +200,7 @@ class Server(http.server.HTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.body = body
         self.starts: list[int] = []
+        self.refuses = False
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -204,6 +210,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self):
         body = self.server.body
+        if self.server.refuses:
+            self.send_error(404)
+            return
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
         self.server.starts.append(start)
         if start >= len(body):
@@ -251,15 +260,36 @@ def test_download_resumes_and_stays_in_its_folder(tmp_path, served):
 
 def test_a_wrong_checksum_is_thrown_away(tmp_path, served):
     _, archive = served
-    with pytest.raises(ValueError, match=r"has SHA-256 .* it was thrown away"):
+    with pytest.raises(ValueError, match=r"has SHA-256 .* thrown away\. Try again later, or .* put one\.txt directly"):
         download.fetch(archive._replace(sha256="0" * 64), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_no_internet(tmp_path):
     archive = download.Archive("http://127.0.0.1:9/a.zip", "0" * 64, ("a",))
-    with pytest.raises(ValueError, match=r"cannot reach .* Without internet: download it on another machine"):
+    with pytest.raises(
+        ValueError, match=r"cannot reach .* Try again later, or get the file elsewhere and put a direct"
+    ):
         download.fetch(archive, tmp_path)
+
+
+def test_a_server_that_refuses_was_reached(tmp_path, served):
+    server, archive = served
+    server.refuses = True
+    with pytest.raises(
+        ValueError, match=r"answers 404 .*: the server was reached but did not send the file\. Try again"
+    ):
+        download.fetch(archive, tmp_path)
+
+
+def test_the_advice_for_snli_is_where_the_reader_looks(tmp_path):
+    """Whoever follows the advice has all splits: `fetch` downloads nothing and `snli.files` finds them."""
+    advice = download._otherwise(download.SNLI, tmp_path)
+    names = re.findall(r"snli_1\.0_\w+\.jsonl", advice)
+    for name in names:
+        (tmp_path / name).touch()
+    assert [snli.files(tmp_path, split) for split in ("train", "dev", "test")] == [[tmp_path / name] for name in names]
+    assert download.fetch(download.SNLI._replace(url="http://127.0.0.1:9/none.zip"), tmp_path) == tmp_path
 
 
 @pytest.mark.skipif("UNIBIO_DATA_DIR" not in os.environ, reason="real SNLI is looked for in UNIBIO_DATA_DIR")

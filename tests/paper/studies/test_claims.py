@@ -246,7 +246,7 @@ def test_the_schedule_on_the_command_line():
 
 CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1, "C": 1, "L0": 3, "L1": 2, "l_g1": 1, "l_g2": 1, "l_f0": 1, "l_f1": 1}
 FILES = {
-    "not json": ("{", "is not JSON"),
+    "not json": ("{", r'is not JSON .* for example {"p": 4, "mu": 0\.33'),
     "missing": (json.dumps({"p": 4}), "must hold one JSON object with the numbers p, mu"),
     "unknown": (json.dumps(CONSTANTS | {"delta_phi": 1, "nu": 3}), "must hold one JSON object"),
     "text": (json.dumps(CONSTANTS | {"delta_phi": "1"}), "delta_phi must be a number"),

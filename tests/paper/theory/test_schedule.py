@@ -153,7 +153,7 @@ GOOD = {"p": 4.0, "mu": 0.3, "mu_J": 0.5, "C": 1.0, "L0": 3.0, "L1": 2.0}
 GOOD |= {"l_g1": 1.0, "l_g2": 1.0, "l_f0": 1.0, "l_f1": 1.0, "delta_phi": 1.0}
 CONTRADICTIONS = {
     "mu_J > C": ({"mu_J": 2.0}, r"mu_J = 2\.0 is the smallest and C = 1\.0 the largest.*mu_J ≤ C"),
-    "m": ({"m": 0.01}, r"m = 0\.01 contradicts mu = 0\.3.*m ≥ 2·mu/p = 0\.15"),
+    "m": ({"m": 0.01}, r"m = 0\.01 is too small for mu = 0\.3.*m ≥ 2·mu/p = 0\.15"),
     "mu > L0": ({"p": 2.0, "mu": 5.0}, r"mu = 5\.0 exceeds L0 = 3\.0"),
     "negative": ({"l_f0": -1.0}, "l_f0 must be finite and ≥ 0"),
     "nan": ({"mu": float("nan")}, "mu must be finite and > 0"),

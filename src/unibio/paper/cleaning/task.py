@@ -108,7 +108,7 @@ class Dense(eqx.Module):
 
 
 VECTORS = ("glove_6b_50d.npz", "glove.6B.50d.txt", "glove.840B.300d.txt", "spacy_md_300d.npz")
-LENGTHS = 20, 12  # longer premises and hypotheses are cut to so many words; 87 and 91 % of SNLI's are not longer
+LENGTHS = 20, 12  # words to which premises and hypotheses are cut; 87 and 91 % of SNLI's are not longer
 
 
 @functools.lru_cache(maxsize=2)

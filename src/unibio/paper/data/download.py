@@ -48,22 +48,32 @@ def fetch(
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (PurePosixPath(archive.url).name + ".part")
-    _download(archive.url, part, progress)
+    _download(archive, part, progress)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != archive.sha256:
         part.unlink()
         raise ValueError(
-            f"what {archive.url} sent has SHA-256 {digest}, not {archive.sha256}; it was thrown away. Try again, or "
-            f"get the file elsewhere and unpack it into {folder}."
+            f"what {archive.url} sent has SHA-256 {digest}, not {archive.sha256}; it was thrown away. "
+            f"{_otherwise(archive, folder)}"
         )
     extract(part, wanted)
     part.unlink()
     return folder
 
 
-def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> None:
-    advice = f"Without internet: download it on another machine and unpack it into {part.parent}."
+def _otherwise(archive: Archive, folder: Path) -> str:
+    """What to do if a download fails. `fetch` and the readers look for the files in the folder itself, while unpacking
+    the archive there would make a folder in it."""
+    names = ", ".join(PurePosixPath(member).name for member in archive.members)
+    return (
+        f"Try again later, or get the file elsewhere and put {names} directly into {folder}, not into a folder below "
+        "it."
+    )
+
+
+def _download(archive: Archive, part: Path, progress: Callable[[int, int], None]) -> None:
+    url, advice = archive.url, _otherwise(archive, part.parent)
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -79,7 +89,8 @@ def _download(url: str, part: Path, progress: Callable[[int, int], None]) -> Non
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # there are no bytes after those that we have
             return
-        raise ValueError(f"{url} answers {error.code} {error.reason}. {advice}") from None
+        why = f"{url} answers {error.code} {error.reason}: the server was reached but did not send the file"
+        raise ValueError(f"{why}. {advice}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise ValueError(f"cannot reach {url} ({reason}). {advice}") from None

@@ -98,7 +98,8 @@ def _from_tsv(path: Path) -> Iterator[Triple]:
             cells = line.rstrip("\n").split("\t")
             if len(cells) != len(header):
                 raise ValueError(
-                    f"{path}, line {number}: {len(cells)} columns instead of {len(header)}. Is the file cut off?"
+                    f"{path}, line {number} has {len(cells)} columns separated by tabs, but the first line names "
+                    f"{len(header)}. If the file is cut off, get it again; if a sentence contains a tab, remove it."
                 )
             label, first, second = (cells[place] for place in places)
             yield label, first, second

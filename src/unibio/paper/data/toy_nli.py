@@ -109,7 +109,8 @@ def _sentence(phrases: dict[str, str]) -> str:
 
 def vectors(width: int = 50, seed: int = 0) -> Vectors:
     """A vector for every word: the sum of one for its slot, one for its group and one of its own. So words of one
-    group are near each other."""
+    group are near each other. The word "someone" belongs to no slot and has a vector of its own; a word in several
+    groups ("a", "in") has the vector of the first."""
     checks.whole_number("width", width, low=2)
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {"someone": rng.normal(size=width)}

@@ -8,14 +8,20 @@ _RESULT, _TIMES = "result.json", "seconds.json"
 
 
 def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds: float) -> None:
-    """Writes the tables and, in result.json, `facts` and the checksums. Times are written apart, to seconds.json and
-    seconds.csv, so that all other files are the same in every run with the same options."""
+    """Writes the tables and, in result.json, `facts` and the checksums. Times are written apart: `seconds`, those of
+    the whole study, to seconds.json, and the table in `clock`, if there is one, to seconds.csv. So all other files are
+    the same in every run with the same options."""
     write(folder / _RESULT, facts, tables)
     write(folder / _TIMES, {"seconds": seconds}, clock)
 
 
 def read_part(folder: Path) -> tuple[Row, Tables]:
-    """Reads what `write_part` wrote. Raises a ValueError that names the file if one is missing or was changed."""
+    """Reads the folder of one study that `write_part` wrote.
+
+    Returns (facts, tables): `facts` is what result.json says of the run, with its options and versions; `tables` has
+    every table by name, the table of times included if there is one. Raises a ValueError that names the file if a file
+    is missing or was changed.
+    """
     facts = read_json(folder / _RESULT)
     options, versions = facts.get("options"), facts.get("versions")  # the report shows both, so they must be there
     if not (

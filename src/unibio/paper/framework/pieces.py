@@ -1,4 +1,4 @@
-"""Experiments that consist of many independent pieces. Each piece is saved to disk as soon as it is finished.
+"""Experiments whose work consists of many independent pieces. Each piece is saved to disk as soon as it is finished.
 
 Several processes may run the same experiment side by side. Each goes through the pieces in another order and reads
 from the disk those that another process has finished.
@@ -18,7 +18,12 @@ from unibio.paper.framework.study import Options, Progress, child
 
 
 class Piece(NamedTuple):
-    """A name, and a call that computes the piece: a module's function and its arguments, numbers and texts."""
+    """A part of an experiment's work that is computed and saved apart from the others.
+
+    `fn(**arguments)` computes its table. `name` is its own within the experiment. `arguments` holds numbers, texts and
+    tuples of them, because it decides under which name the table is saved, so that a later run can tell whether the
+    table is the one it needs.
+    """
 
     name: str
     fn: Callable[..., Rows]

@@ -65,7 +65,8 @@ def reproduce(
     jobs: int = 1,
     on_event: Listener = lambda event: None,
 ) -> dict[str, str]:
-    """Runs experiments in float64, writes their parts and the report, and returns their verdicts by name.
+    """Runs experiments in float64 and writes the folder of each (its part) and the report. Returns their verdicts, the
+    sentences that answer their questions, by name.
 
     An experiment is not run again if its part is complete, was made with the same options and the same version of
     unibio, and none of its files was changed. After an interruption the finished parts are there, with a report of
@@ -178,7 +179,8 @@ def _unfinished(out: Path, name: str) -> Path:
 
 
 def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) -> list[Exception]:
-    """`make_part`, with events for its progress and its end. Returns a list with its error, empty if it succeeded."""
+    """Calls `make_part` and reports its progress and its end as events. Returns a list with the error, if it failed;
+    else an empty list."""
     try:
         verdict = make_part(out, name, options, lambda text: on_event(Event("progress", name, text)))
     except Exception as error:

@@ -126,11 +126,12 @@ def answer(verdict: str) -> tuple[str, str]:
 
 
 def over(curve: Callable[..., Any], cases: Sequence[tuple[float, ...]], options: Options) -> Any:
-    """Computes curve(*case, key) for every case and every seed in one program, as arrays (cases, seeds, …).
+    """Computes curve(*case, key) for every case and every seed in one program.
 
-    A seed has the same random numbers in every case, so that curves differ by their settings alone. If the number of
-    seeds is even, two threads compute one half of the seeds each, because one program on arrays as small as these
-    keeps only one core busy.
+    A case is a tuple of numbers, the settings of one curve, such as p and the step size. Returns what `curve` returns,
+    with every array stacked to (cases, seeds, …). A seed has the same random numbers in every case, so that curves
+    differ by their settings alone. If the number of seeds is even, two threads compute one half of the seeds each,
+    because one program on arrays as small as these keeps only one core busy.
     """
 
     def program(numbers: list[np.ndarray], keys: jax.Array) -> Any:
@@ -157,8 +158,9 @@ def on_example3(
     solver: BilevelSolver, p: float, steps: int, key: jax.Array, noise: Noise | None = None, start: float = 1.0,
     watch: Callable[[Any], Any] = sine_gradient,
 ) -> Log:  # fmt: skip
-    """The log of a run on Example 3 from x = y = start. `noise` acts at both levels; the column `watched` of the log
-    holds watch(state_t), by default the true ‖∇Φ(x_t)‖."""
+    """Runs the solver on Example 3 from x = y = start and returns the log: `run.programs.Log`, with an entry for each
+    step. `noise` acts at both levels; the column `watched` of the log holds watch(state_t), by default the true
+    ‖∇Φ(x_t)‖."""
     both = jnp.asarray(start)
     return trajectory(example3(p, noise, noise), solver, both, both, steps, key, watch=watch)[1]
 
@@ -171,10 +173,10 @@ def running_slope(values: np.ndarray) -> float:
 
 
 def statistics(values: np.ndarray, eta: float) -> dict[str, float]:
-    """Medians over seeds of four numbers of each curve; `values` has the shape (seeds, T).
+    """Medians over the seeds of four numbers of each curve; `values` has the shape (seeds, T) and η is the step size.
 
-    They are the mean, the mean of the last 50 values, the slope of the running mean, and the first t at which the value
-    is below 2η (T if there is none).
+    `mean` is the mean over all steps and `last_50` that over the last 50; `slope` is that of the running mean (see
+    `running_slope`), and `first_hit` the first t at which the value is below 2η (T if there is none).
     """
     slopes = [running_slope(row) for row in values]
     below = values < 2 * eta

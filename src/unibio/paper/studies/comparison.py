@@ -30,7 +30,12 @@ CONTESTANTS: dict[str, Any] = {
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """A curve for each solver and p. TTSA is run with several seeds, because the length of its series is random."""
+    """Computes the two tables of the study, for each solver and p.
+
+    `curves` has for every step the median and the 10–90 % band over the seeds of ‖∇Φ(x_t)‖. `statistics` has a row for
+    each solver and p: ‖∇Φ‖ after T steps, `final`, as median, least and most over the seeds, and `last_50`, the mean
+    over the last 50 steps. TTSA is run with several seeds, because the length of its series is random.
+    """
     curves: Rows = []
     facts: Rows = []
     for name, solver in CONTESTANTS.items():

@@ -41,7 +41,13 @@ def one(p: float, start: float, variance: float, key: jax.Array) -> tuple[jax.Ar
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """A curve for each of three cases (start and noise) and each of four p."""
+    """Computes the two tables of the study, for each of three cases (a start and a noise variance) and each of
+    p = 2, 4, 6, 8.
+
+    `curves` has for every step the median and the 10–90 % band over the seeds of two quantities, ‖∇Φ(x_t)‖ and
+    ‖y_t − y*(x_t)‖. `statistics` has a row for each case and p: the numbers of `study.statistics` for ‖∇Φ‖, and the
+    mean of ‖y − y*‖ over the first 20 steps. Without noise one seed is used.
+    """
     cases = [(name, p) for name in CASES for p in ORDERS]
     progress(f"{len(cases)} curves with {options.seeds} seeds")
     norms, errors = over(one, [(p, *CASES[name]) for name, p in cases], options)

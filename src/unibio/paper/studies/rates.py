@@ -50,7 +50,12 @@ def _path(p: float, eta: float, budget: int) -> tuple[np.ndarray, int, float]:
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """A run for each budget and each p."""
+    """Makes a run for each budget of lower steps and each p, and returns three tables.
+
+    `curves` has for every step t the norm ‖∇Φ(x_t)‖ and its running mean. `statistics` has a row for each run: the
+    lower steps of one refresh of y, the numbers of `study.statistics`, and `offset`, by which a line of the fitted
+    slope is raised so that it touches the running mean from above. The table of times has the seconds of each run.
+    """
     curves: Rows = []
     facts: Rows = []
     seconds: Rows = []

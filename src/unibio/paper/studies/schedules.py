@@ -28,7 +28,7 @@ def totals(sets: Sequence[Constants], delta: float = 0.1) -> Rows:
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """The schedules for Example 3 with noise of variance 1."""
+    """Returns one table, `totals`: what the theorem asks for on Example 3 with noise of variance 1 (see `totals`)."""
     progress("schedules")
     return {"totals": totals([example3_constants(p, sigma_f=1.0, sigma_g1=1.0) for p in ORDERS])}
 

@@ -19,9 +19,8 @@ from unibio.paper.theory.constants import Constants
 from unibio.run.between import View
 from unibio.run.stopping import Rule
 
-_ROUNDING = (
-    16  # rounding of a gradient is taken to be that of changing its arguments by so many units in the last place
-)
+# The rounding of a gradient is taken to be its change when its arguments change by this many units in the last place.
+_ROUNDING = 16
 
 
 class Certificate(NamedTuple):

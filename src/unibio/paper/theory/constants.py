@@ -63,8 +63,9 @@ class Constants:
         checks.number("m", self.m, low=0.0, strict=True)
         if self.m < 2 * self.mu / self.p * (1 - 1e-12):  # type: ignore[operator]
             raise ValueError(
-                f"m = {self.m} contradicts mu = {self.mu}: uniform convexity at both ends gives m ≥ 2·mu/p = "
-                f"{2 * self.mu / self.p:g}. Leave m out, or lower mu."
+                f"m = {self.m} is too small for mu = {self.mu}: adding the inequality of uniform convexity at (a, b) "
+                f"to that at (b, a) gives m ≥ 2·mu/p = {2 * self.mu / self.p:g}. Leave m out to take this value, raise "
+                "m, or lower mu."
             )
         if self.p == 2 and self.mu > self.L0:
             raise ValueError(

@@ -51,8 +51,9 @@ def modulus(p: float, dim: int = 1) -> float:
 
 
 def monotonicity(p: float, dim: int = 1) -> float:
-    """The sharp modulus m of monotonicity of ‖y‖_p^p/p in `dim` dimensions, 2^{2−p}·dim^{1−p/2}, attained between −y
-    and y for y = (1, …, 1)."""
+    """The largest m with ⟨∇g(b) − ∇g(a), b − a⟩ ≥ m‖b − a‖^p for all a and b, where g(y) = ‖y‖_p^p/p in `dim`
+    dimensions and ‖·‖ is the Euclidean norm. It is m = 2^{2−p}·dim^{1−p/2}; there is equality for b = (1, …, 1) and
+    a = −b."""
     checks.number("p", p, low=2.0)
     checks.whole_number("dim", dim, low=1)
     return _positive("monotonicity", 2.0 ** (2 - p) * float(dim) ** (1 - p / 2), p, dim)

@@ -158,7 +158,7 @@ def schedule(
     log_T = max(
         0.0,
         math.log(_C1) + math.log(c.delta_phi) - log_eta - math.log(epsilon),
-        # so many steps that the noise of the first estimates, which few others average out yet, does not count
+        # enough steps for the noise of the first estimates, which few others average out yet, not to count
         math.log(2 * _C1) + log_sigma_1 - log_momentum - math.log(epsilon),
     )
     radius = _lower_target(c, epsilon)
