@@ -15,6 +15,7 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
 from unibio.files import figures
+from unibio.files.archive import Facts
 from unibio.files.atomic import write_file
 from unibio.files.store import Table as Table
 
@@ -33,7 +34,8 @@ class Result:
     `grad_f`, `grad_g`, `hvp`, `cross` and their sum `calls`, `seconds` so far (within a stretch of steps the clock is
     spread evenly), `ok` (whether the hypergradient was; `status` is its code), `restarts` so far. `metrics` has one
     entry per measurement, after `step` steps. `restarts` says why the run was started again from an earlier state, once
-    for each time; by default never.
+    for each time; by default never. `origin` holds digests of what the run was given, so that `solve(…, resume=…)` can
+    refuse to go on from another start, with another key or on another problem.
     """
 
     x: PyTree
@@ -48,6 +50,7 @@ class Result:
     metrics: Table
     state: Any = None
     restarts: tuple[str, ...] = ()
+    origin: Facts = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         last = {name: float(self.metrics[name][-1]) for name in ("phi", "gradient_norm") if name in self.metrics}

@@ -13,6 +13,7 @@ from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import on_mesh, placed
 from unibio.distributed.processes import is_leader, spans_processes
+from unibio.files.archive import Facts
 from unibio.run.back_off import BackOff, in_force
 from unibio.run.between import Between, View
 from unibio.run.checkpoints import Checkpoints, Keeper
@@ -79,11 +80,12 @@ def solve(
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
     callbacks = _several("callbacks", callbacks, Callback, "functions of one dictionary")
-    keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
+    origin = identity(problem, solver, x0, y0, key)
+    keeper = None if checkpoint is None else _keeper(checkpoint, origin, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
-    resumed, anchor = _resumed(resume, keeper, shapes, steps)
-    record = Record(x0, resumed, anchor)
+    resumed, anchor = _resumed(resume, keeper, shapes, steps, origin)
+    record = Record(x0, resumed, anchor, origin)
     backing_off = BackOff(back_off, solver, (x0, y0))
     now, state = in_force(solver, record.restarts), None if resumed is None else resumed.state
     if keeper is not None and resumed is not None:
@@ -95,7 +97,7 @@ def solve(
     with contextlib.ExitStack() as stack:
         # The order matters: rules need what was just measured, and what ends the run is measured, told and kept.
         deciding, tellers = _sorted(callbacks)
-        between = [*measurements, *rules, KeepFinite(), backing_off, *deciding, *measurements]
+        between = [*measurements, *rules, KeepFinite((x0, y0)), backing_off, *deciding, *measurements]
         if keeper is not None:
             caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM))
             between.append(Interruption(caught, together))
@@ -129,11 +131,10 @@ def _checked(
     return problem, check_solver(solver, tree.dtype(x)), x, y, key
 
 
-def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
+def _keeper(files: Any, origin: Facts, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
     if not isinstance(files, Checkpoints):
         raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
-    known = identity(problem, solver, x, y, key)
-    return MeshKeeper(files, known, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, known, key)
+    return MeshKeeper(files, origin, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, origin, key)
 
 
 def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
@@ -151,7 +152,9 @@ def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:
     return [each for each in callbacks if each not in listening], listening
 
 
-def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> tuple[Result | None, Anchor | None]:
+def _resumed(
+    resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int, origin: Facts
+) -> tuple[Result | None, Anchor | None]:
     """The run that is continued, if there is one: the given Result, or what the newest checkpoint has."""
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
@@ -160,13 +163,22 @@ def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> 
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
         resume, anchor = keeper.resumed(shapes) or (None, None)
+        if resume is None or resume.steps < steps:
+            keeper.files.check_writable()
     if resume is not None:
-        _check_resume(resume, steps, shapes)
+        _check_resume(resume, steps, shapes, origin)
     return resume, anchor
 
 
-def _check_resume(resume: Result, steps: int, wanted: PyTree) -> None:
-    """Refuses a Result whose state is not one of this solver on this problem, or that is beyond `steps`."""
+def _check_resume(resume: Result, steps: int, wanted: PyTree, origin: Facts) -> None:
+    """Refuses a Result of a run with another start, key or problem, whose state is not one of this solver, or that is
+    beyond `steps`. The solver's numbers may differ: to go on with smaller steps is a decision."""
+    differing = [name for name in resume.origin if name != "solver" and resume.origin[name] != origin.get(name)]
+    if differing:
+        raise ValueError(
+            f"resume is a Result of another run, which differs in {', '.join(differing)}. Give the arguments that it "
+            "was made with; to begin a new run where it ended, pass its x and y as x0 and y0 instead."
+        )
     if resume.state is None:
         raise ValueError(
             "this Result has no solver state (it was loaded from a file, or diverged at once): resume from another."
