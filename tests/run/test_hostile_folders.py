@@ -161,7 +161,7 @@ def test_a_complete_run_is_read_from_a_read_only_folder_and_damage_passed_over(r
 @pytest.mark.parametrize("folder", ["file", "file/inside"])
 def test_a_folder_that_cannot_be_made(tmp_path, folder):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OSError, match="checkpoints cannot be written into .*Choose a folder"):
+    with pytest.raises(OSError, match=r"checkpoints cannot be written into .*Choose a folder"):
         solve(tmp_path / folder)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_with_another_state_is_refused(tmp_path, change):
     [
         b"[]\n", b"3\n", b"null\n", b"{}\n", b'{"arrays": 3}\n', b'{"arrays": {"state": [["f8", [9]]]}}\n',
         b'{"arrays": {"state": [["f8", [-1]]]}}\n', b'{"arrays": {"state": [["nope", [1]]]}}\n',
-        b'{"arrays": {"state": [["O", [1]]]}}\n12345678', b'{"arrays": {"state": [["f8", [99999999999, 99999999999]]]}}\n',
+        b'{"arrays": {"state": [["O", [1]]]}}\n12345678', b'{"arrays": {"state": [["f8", [99999999999, 9]]]}}\n',
         b"[" * 100_000 + b"\n", b"no line", b'{"arrays": {}}\nmore',
     ],
 )  # fmt: skip

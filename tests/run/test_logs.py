@@ -67,3 +67,17 @@ def test_a_log_does_not_replace_a_device():
     log = JSONLines("/dev/null")
     with pytest.warns(RuntimeWarning, match="is no regular file"):
         log(ROWS[0])
+
+
+def test_steps_that_back_off_undid_stay_in_the_log(tmp_path):
+    """The run was restarted at step 4 after step 12, and killed after step 8: what it wrote before its restart is no
+    later than its last checkpoint."""
+    path = tmp_path / "log"
+    first = JSONLines(path)
+    for row in [*ROWS, {**ROWS[1], "restarts": 1}, {**ROWS[2], "restarts": 1}]:
+        first(row)
+    again = JSONLines(path)
+    again.begin(8, 1)
+    again({**ROWS[2], "restarts": 1})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line.get("restarts", 0)) for line in lines] == [(4, 0), (8, 0), (12, 0), (8, 1), (12, 1)]

@@ -80,7 +80,7 @@ def read_constants(path: Path) -> "Constants":
 
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"), parse_int=float)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}).") from None
     fields = {field.name: field for field in dataclasses.fields(Constants)}
     needed = [name for name, field in fields.items() if field.default is dataclasses.MISSING]

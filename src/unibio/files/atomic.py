@@ -1,8 +1,10 @@
 """Files that are written whole or not at all, and earlier ones that are kept under another name."""
 
+import contextlib
 import datetime
 import itertools
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +36,25 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_file(path, lambda file: file.write(content))
 
 
-def set_aside(path: Path) -> Path:
-    """Gives a file or folder a new name, its own with the date and time, and returns that. Nothing else is replaced:
-    where the name is taken, a number is added."""
+def dated(path: Path) -> Path:
+    """The path with the date and time behind its name; where that name is taken, with a number behind it."""
     now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    for number in itertools.count(1):
-        other = path.with_name(f"{path.name}.{now}" + (f"-{number}" if number > 1 else ""))
-        if not os.path.lexists(other):
-            return path.rename(other)
-    raise AssertionError("numbers do not end")
+    names = (f"{path.name}.{now}" + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    return next(other for other in map(path.with_name, names) if not os.path.lexists(other))
+
+
+def set_aside(path: Path) -> Path:
+    """Gives a file or folder its dated name, and returns that. Nothing else is replaced."""
+    return path.rename(dated(path))
+
+
+def discard(folder: Path, ours: re.Pattern[str]) -> None:
+    """Deletes the files in a folder whose whole names are `ours`, and the folder if it is empty then. Everything else
+    stays, and so does a link to a folder."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody else's files are in it
+        folder.rmdir()

@@ -57,8 +57,8 @@ class Checkpoints:
     strict: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folder, (str, os.PathLike)) or "\0" in str(self.folder):
-            raise TypeError(f"Checkpoints(folder=…) must be a path; got {self.folder!r}.")
+        checks.path("Checkpoints(folder=…)", self.folder)
+        checks.flag("strict", self.strict)
         checks.whole_number("every", self.every, low=1)
         checks.whole_number("keep", self.keep, low=1)
 
@@ -119,8 +119,8 @@ class Checkpoints:
         except OSError as error:
             if error.errno not in _PASSING:
                 raise OSError(
-                    f"checkpoints cannot be written into {self.folder}: {error.strerror or error}. Choose a folder that "
-                    "you may write to, or leave out checkpoint=…"
+                    f"checkpoints cannot be written into {self.folder}: {error.strerror or error}. Choose a folder "
+                    "that you may write to, or leave out checkpoint=…"
                 ) from None
 
     def object_to(self, path: Path, why: str) -> None:

@@ -4,20 +4,26 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
+from unibio.core import checks
 from unibio.files.atomic import set_aside, write_bytes
 from unibio.run.between import Between, View
 
 Row = dict[str, Any]
 
 
+class Teller(Protocol):
+    """A function of what was last recorded."""
+
+    def __call__(self, row: Row, /) -> None: ...
+
+
 class Callback(Between):
     """Calls a function with what was last recorded, a dictionary, after every stretch of steps."""
 
-    def __init__(self, function: Callable[[Row], None]) -> None:
+    def __init__(self, function: Teller) -> None:
         self.function = function
 
     def begin(self, step: int, restarts: int) -> None:
@@ -53,6 +59,7 @@ class JSONLines(Callback):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        checks.path("JSONLines(path)", path)
         self.path = Path(path)
         self._start: int | None = 0  # the step the run starts from, until its first row
         self._restarts = 0
@@ -85,14 +92,15 @@ class JSONLines(Callback):
         if any(row is None for _, row in rows):
             kept = set_aside(self.path)
             warnings.warn(f"{self.path} has lines that no run has written; it is kept as {kept}", stacklevel=5)
-        return [line for line, row in rows if step and row and row[0] <= step and row[1] <= self._restarts]
+        return [line for line, row in rows if step and row and row <= (self._restarts, step)]
 
 
 def _row(line: bytes) -> tuple[float, float] | None:
-    """The step and the number of restarts in a line of a log; None if it is no such line."""
+    """The number of restarts and the step in a line of a log; None if it is no such line. A run writes them in this
+    order: after a restart it counts from an earlier step again."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    numbers = (row.get("step"), row.get("restarts", 0)) if isinstance(row, dict) else (None, None)
+    numbers = (row.get("restarts", 0), row.get("step")) if isinstance(row, dict) else (None, None)
     return numbers if all(isinstance(number, (int, float)) for number in numbers) else None  # type: ignore[return-value]

@@ -2,12 +2,12 @@
 
 import contextlib
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
@@ -19,7 +19,7 @@ from unibio.run.between import Between, View
 from unibio.run.checkpoints import Checkpoints, Keeper
 from unibio.run.driver import Driver, KeepFinite
 from unibio.run.identity import identity
-from unibio.run.logs import Callback
+from unibio.run.logs import Callback, Teller
 from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Measurements, Metric, as_measure
 from unibio.run.programs import check_solver, initialise
@@ -27,10 +27,10 @@ from unibio.run.progress import terminal_progress
 from unibio.run.record import Anchor, Record
 from unibio.run.result import Result
 from unibio.run.signals import Interruption, noted
-from unibio.run.stopping import StopWhen
+from unibio.run.stopping import Condition, StopWhen
 
-Rule = Between | Callable[[Problem, Any, Mapping[str, Any]], bool]
-Listener = Between | Callable[[dict[str, Any]], None]
+Rule = Between | Condition
+Listener = Between | Teller
 
 
 def solve(
@@ -78,8 +78,8 @@ def solve(
     _check_lengths(steps, every, chunk)
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
-    callbacks = _several("callbacks", callbacks, Callback, "functions of one dictionary")
+    rules = _several("stop", stop, StopWhen, Condition, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    callbacks = _several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
     origin = identity(problem, solver, x0, y0, key)
     keeper = None if checkpoint is None else _keeper(checkpoint, origin, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
@@ -122,9 +122,7 @@ def _checked(
     problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any
 ) -> tuple[Problem, BilevelSolver, PyTree, PyTree, jax.Array]:
     """The arguments of a run, checked, with every number in the dtype of x."""
-    if key is None:
-        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
-    checks.random_key(key)
+    checks.given_key("solve", key)
     problem, x, y = prepare(problem, x, y)
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x, y, key))):
         raise TypeError("solve compiles and times programs itself: inside jit or vmap use trajectory(…).")
@@ -137,12 +135,12 @@ def _keeper(files: Any, origin: Facts, solver: Any, x: PyTree, y: PyTree, key: A
     return MeshKeeper(files, origin, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, origin, key)
 
 
-def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
+def _several(name: str, value: Any, wrap: Callable[[Any], Between], plain: type, choices: str) -> list[Between]:
     """One object or function, or several; functions become objects by `wrap`."""
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     for one in several:
-        if isinstance(one, type) or not (isinstance(one, Between) or callable(one)):
-            raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
+        if not kinds.fits(one, Between):
+            kinds.is_a(name, one, plain, f"{choices}, or a list of such")
     return [one if isinstance(one, Between) else wrap(one) for one in several]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from unibio.core import oracle, tree
 from unibio.core.batches import Dataset
-from unibio.core.problem import Problem
+from unibio.core.problem import Function, Problem
 from unibio.core.programs import compiled
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered
@@ -40,20 +40,20 @@ def _where(name: str, problem: Problem, x: PyTree, y: PyTree) -> str:
     sampler = problem.f_batches if name == "f" else problem.g_batches
     if not isinstance(sampler, Dataset):
         return "at x0 and y0: start elsewhere, or check its formula"
-    fine, _, _ = compiled(_fine_samples, problem, x, y, name=name)
+    fine, _, _ = compiled(_fine_samples, problem.f if name == "f" else problem.g, sampler, x, y)
     bad = np.flatnonzero(~gathered(fine))
     if not bad.size:  # each is finite, their sum is not
         return "although it is finite on each sample: the sum is too large for this dtype"
     others = f" and {bad.size - 1} others" if bad.size > 1 else ""
-    return f"in sample {bad[0]} of {sampler.n}{others} (counted from 0): mend these rows of {name}_batches, or leave them out"
+    remedy = f"mend these rows of {name}_batches, or leave them out"
+    return f"in sample {bad[0]} of {sampler.n}{others} (counted from 0): {remedy}"
 
 
-def _fine_samples(problem: Problem, x: PyTree, y: PyTree, name: str) -> jax.Array:
+def _fine_samples(fn: Function, data: Dataset, x: PyTree, y: PyTree) -> jax.Array:
     """For each sample whether the function and its gradients are finite on it alone."""
-    sampler, fn = (problem.f_batches, problem.f) if name == "f" else (problem.g_batches, problem.g)
 
     def fine(i: jax.Array) -> jax.Array:
-        value, gradients = jax.value_and_grad(lambda both: fn(*both, sampler.rows(i, 1)))((x, y))
+        value, gradients = jax.value_and_grad(lambda both: fn(both[0], both[1], data.rows(i, 1)))((x, y))
         return jnp.isfinite(value) & tree.all_finite(gradients)
 
-    return jax.lax.map(fine, jnp.arange(sampler.n, dtype=jnp.int32))
+    return jax.lax.map(fine, jnp.arange(data.n, dtype=jnp.int32))

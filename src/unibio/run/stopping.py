@@ -1,8 +1,8 @@
 """When to stop early: rules for `solve(…, stop=[Below("gradient_norm", 1e-3), MaxCalls(10**6)])`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
 from unibio.core import checks
 from unibio.core.problem import Problem
@@ -10,6 +10,12 @@ from unibio.core.status import Status
 from unibio.run.between import Between, End, View
 from unibio.run.record import first_true
 from unibio.run.result import Table
+
+
+class Condition(Protocol):
+    """Whether a run should end here; `row` is what was last recorded, by name."""
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any], /) -> bool: ...
 
 
 class Rule(Between):
@@ -31,7 +37,7 @@ class StopWhen(Rule):
     """A function `(problem, state, row) -> bool` as a rule; `row` is what was last recorded, by name. The run ends with
     the function's attribute `status`, or with `budget` if it has none."""
 
-    def __init__(self, function: Callable[[Problem, Any, Mapping[str, Any]], bool]) -> None:
+    def __init__(self, function: Condition) -> None:
         self.function = function
         self.status = getattr(function, "status", Status.budget)  # type: ignore[misc]
 
@@ -54,6 +60,7 @@ class Below(Rule):
     status: ClassVar[Status] = Status.ok
 
     def __post_init__(self) -> None:
+        checks.text("Below(name, …)", self.name, "gradient_norm")
         checks.number("tolerance", self.tolerance)
 
     def met(self, view: View) -> bool:
@@ -70,6 +77,7 @@ class Above(Rule):
     status: ClassVar[Status] = Status.diverged
 
     def __post_init__(self) -> None:
+        checks.text("Above(name, …)", self.name, "lower_residual")
         checks.number("bound", self.bound)
 
     def met(self, view: View) -> bool:

@@ -3,34 +3,53 @@
 import base64
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from unibio.files.atomic import write_bytes
 from unibio.files.tables import Row, Rows, Tables
+from unibio.paper.framework.parts import FIGURES as FIGURES
 from unibio.paper.framework.parts import read_part
 from unibio.paper.framework.study import EXPERIMENTS, Options, load, summary
 
-FIGURES = ("figure.svg", "figure.pdf", "figure.png")
+Made = TypeVar("Made")
 _PAGE = Path(__file__).with_name("report.html")  # the page around the sections
+
+
+def read_study(folder: Path) -> tuple[Row, Tables, str]:
+    """The facts and tables of the study that the folder is named after, and its verdict. Raises a ValueError also if
+    the files are whole but hold the tables of something else."""
+    facts, tables = read_part(folder)
+    experiment = load(folder.name)
+    using(folder.name, lambda tables: summary(experiment, tables), tables)
+    return facts, tables, using(folder.name, experiment.verdict, tables)
+
+
+def using(name: str, make: Callable[[Tables], Made], tables: Tables) -> Made:
+    """What `make` makes of the tables of a study. If these are not the ones it expects, a ValueError says so."""
+    try:
+        return make(tables)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"result.json is damaged: these are not the tables of {name} ({what})") from None
 
 
 def write_report(out: Path) -> Path:
     """Writes OUT/index.html from the files of the finished parts. The same files give the same bytes."""
-    parts: dict[str, tuple[Row, Tables]] = {}
+    parts: dict[str, tuple[Row, Tables, str]] = {}
     missing: dict[str, str] = {}
     for name in EXPERIMENTS:
         try:
             if (out / name).is_dir():
-                parts[name] = read_part(out / name)
+                parts[name] = read_study(out / name)
             else:
                 missing[name] = "not run yet"
         except ValueError as error:
             missing[name] = str(error)
-    sections = [_section(out / name, facts, tables) for name, (facts, tables) in parts.items()]
-    made = [facts for facts, _ in parts.values()]
+    sections = [_section(out / name, *part) for name, part in parts.items()]
+    made = [facts for facts, _, _ in parts.values()]
     body = [_header(made, len(missing)), _contents(parts), *sections, _missing(missing)]
     page = _PAGE.read_text(encoding="utf-8")
     text = page.replace("<!-- body -->", "\n".join(part for part in body if part))
@@ -57,7 +76,7 @@ def _contents(parts: Iterable[str]) -> str:
     return f"<nav><h2>Contents</h2><ol>{''.join(lines)}</ol></nav>" if lines else ""
 
 
-def _section(folder: Path, facts: Row, tables: Tables) -> str:
+def _section(folder: Path, facts: Row, tables: Tables, verdict: str) -> str:
     """One experiment: what the paper claims, the figure, the verdict, a table, the command, and links to the files."""
     name = folder.name
     experiment = load(name)
@@ -66,7 +85,7 @@ def _section(folder: Path, facts: Row, tables: Tables) -> str:
 <h2>{_prose(experiment.TITLE)}</h2>
 <p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>
 {_figure(folder, f"{experiment.TITLE} {described}")}
-<p class="verdict"><strong>Here:</strong> {_prose(experiment.verdict(tables))}</p>
+<p class="verdict"><strong>Here:</strong> {_prose(verdict)}</p>
 {_table(summary(experiment, tables))}
 <p>Run it again: {_code(command(name, facts["options"]))}</p>
 <p>Files: {_links(folder, tables)}</p>
