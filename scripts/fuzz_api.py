@@ -97,6 +97,7 @@ def documented(error: Exception, filename: str) -> bool:
     ours = f"{pathlib.Path(ub.__file__).parent}/" in filename
     message = str(error)
     kind = isinstance(error, (ValueError, TypeError)) or "lower_solution ended with" in message
+    kind = kind or (isinstance(error, OSError) and "Choose a folder" in message)
     return ours and kind and len(message) > 15 and not any(raw in message.split(" failed on ")[0] for raw in RAW)
 
 

@@ -45,7 +45,7 @@ def _fault(value: object, protocol: type) -> str:
     if isinstance(value, type):
         return "which is a class: make an instance of it"
     for method, arguments in _methods(protocol).items():
-        called = getattr(value, method, None)
+        called = _method(value, method)
         if not callable(called):
             return "which cannot be called" if method == "__call__" else f"which has no method {method}"
         if not _takes(called, len(arguments)):
@@ -80,7 +80,13 @@ def _takes(called: object, number: int) -> bool:
 
 def _is_named_like(value: object, methods: Methods) -> bool:
     """Whether it has these methods, with arguments of these names."""
+    found = {name: _method(value, name) for name in methods}
     return all(
-        callable(getattr(value, name, None)) and tuple(inspect.signature(getattr(value, name)).parameters) == arguments
-        for name, arguments in methods.items()
+        callable(called) and tuple(inspect.signature(called).parameters) == methods[name]
+        for name, called in found.items()
     )
+
+
+def _method(value: object, name: str) -> object:
+    """A method of the value; for `__call__` the value itself, because `inspect` can tell its arguments."""
+    return value if name == "__call__" else getattr(value, name, None)
