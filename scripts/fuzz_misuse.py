@@ -105,7 +105,7 @@ NUMBERS = {"0", "1", "-1", "3", "0.5", "1.5", "-0.5", "2.0", "10**30", "np.float
 WHOLE = {"0", "1", "-1", "3", "10**30", "np.int64(3)"}
 ARRAYS = {"booleans", "integers", "floats", "matrix", "NaNs", "bfloat16", "float16"}
 CALLED = {"print", "max", "Box", "type", "a class", "another class"}
-FUNCTIONS_OF_ONE = {"print", "max", "Box", "Final", "Lines"}
+FUNCTIONS_OF_ONE = {"print", "max", "Box", "Final", "Lines", "a mesh of another kind"}  # a Mesh decorates functions
 
 
 def numbers_in(low: float, high: float = math.inf, strict: bool = False) -> set[str]:
@@ -129,6 +129,7 @@ MAY_BE: dict[str, set[str]] = {
     "at least 0 or None": numbers_in(0.0) | {"None"},
     "number": set(NUMBERS),
     "fraction": {"0", "0.5", "np.float64(0.5)", "jnp 0.5"},
+    "share or 0": {"0", "0.5", "1", "np.float64(0.5)", "jnp 0.5"},
     "share": {"0.5", "1", "np.float64(0.5)", "jnp 0.5"},
     "order": numbers_in(2.0),
     "order or None": numbers_in(2.0) | {"None"},
@@ -145,6 +146,7 @@ MAY_BE: dict[str, set[str]] = {
     "text": {"'text'", "'0.1'", "np.str_", "Text", "'\\0'"},
     "path": {"'text'", "'0.1'", "np.str_", "Text", "a path", "''"},
     "path or None": {"'text'", "'0.1'", "np.str_", "Text", "a path", "''", "None"},
+    "name of a solver": {"np.str_"},
     "file": set(),  # nothing of the pool is a file that can be read
     "key": {"a key"},
     "key or None": {"a key", "None"},
@@ -159,19 +161,30 @@ MAY_BE: dict[str, set[str]] = {
     "method or None": {"CG", "None"},
     "preconditioner": {"Identity"},
     "form": {"Horner"},
-    "function": {"print", "max"},  # of three arguments; what these return is looked at later
+    "function": {"print", "max", "Newton"},  # of three arguments; what these return is looked at later
     "schedule": FUNCTIONS_OF_ONE | {"None"},
     "project": FUNCTIONS_OF_ONE | {"None"},
     "watch": FUNCTIONS_OF_ONE | {"None"},
     "criterion": FUNCTIONS_OF_ONE,
     "metric": {"print", "max", "Truth", "[]", "()"},
     "metrics": {"Truth", "[]", "()"},
-    "rules": {"Below", "[]", "()", "print", "max", "Lines"},
-    "listeners": {"Below", "[]", "()", "Lines", "print", "max", "Final", "Box"},
+    "rules": {"Newton", "Below", "[]", "()", "print", "max", "Lines"},
+    "listeners": {"a mesh of another kind", "Below", "[]", "()", "Lines", "print", "max", "Final", "Box"},
     "optimiser": {"adam"},
     "optimiser or None": {"adam", "None"},
     "sampler or None": {"Dataset", "Noise", "None"},
-    "data": {"integers", "floats", "matrix", "NaNs", "booleans", "bfloat16", "float16", "complex"},
+    "data": {
+        "range(2)",
+        "Dataset",
+        "integers",
+        "floats",
+        "matrix",
+        "NaNs",
+        "booleans",
+        "bfloat16",
+        "float16",
+        "complex",
+    },
     "pair": set(),
     "grid": set(),
     "grid or None": {"None"},
@@ -180,12 +193,15 @@ MAY_BE: dict[str, set[str]] = {
     "mesh or None": {"None"},
     "bool": {"True", "False"},
     "stream or None": {"None"},
-    "labels": {"booleans", "integers"},
+    "labels": {"booleans", "integers", "[1, 2]", "range(2)"},
     "real array": ARRAYS | NUMBERS | {"[1, 2]", "nan", "inf", "-inf", "True", "False", "none", "range(2)", "()", "[]"},
-    "step or mapping": whole_from(1),
-    "groups": set(),
+    "step or mapping": whole_from(1) | {"{'a': 1}"},
+    "values": {"floats", "float16", "bfloat16", "integers", "[1, 2]", "range(2)"},
+    "list of names": {"['a']"},
+    "square matrix": {"matrix"},
+    "vector of 2": {"floats", "integers", "booleans", "bfloat16", "float16", "NaNs", "[1, 2]", "range(2)"},
     "weights": set(),
-    "loss": {"print", "max"},
+    "loss": {"print", "max", "Truth"},
 }
 MAY_BE["metrics"] |= {"print", "max"}  # of any number of arguments: refused by what they return
 
@@ -272,9 +288,9 @@ def constructor_calls() -> dict[str, Call]:
         "MaxSeconds": Call(ub.stop.MaxSeconds, {"seconds": (1.0, "positive")}),
         "MaxCalls": Call(ub.stop.MaxCalls, {"calls": (1, "whole from 1")}),
         "Truth": Call(ub.metrics.Truth, {"method": (ub.CG(), "method")}),
-        "Accuracy": Call(ub.metrics.Accuracy, {"apply": (linear, "loss"), "labels": (np.zeros(8, int), "labels"),
-                                               "name": ("a", "text"), "inputs": (np.ones((8, 2)), "data")}),
-        "OnHost": Call(ub.metrics.OnHost, {"function": (len, "criterion"), "names": (("a",), "groups")}),
+        "Accuracy": Call(lambda apply, labels, name: ub.metrics.Accuracy(apply, np.ones((8, 2)), labels, name), {
+            "apply": (linear, "loss"), "labels": (np.zeros(8, int), "labels"), "name": ("a", "text")}),
+        "OnHost": Call(ub.metrics.OnHost, {"function": (len, "criterion"), "names": (("a",), "list of names")}),
         "JSONLines": Call(JSONLines, {"path": ("x", "path")}),
         "Lines": Call(ub.logs.Lines, {"stream": (None, "stream or None")}),
         "Final": Call(ub.criteria.Final, {"metric": ("phi", "text"), "share": (0.2, "share")}),
@@ -295,7 +311,8 @@ def function_calls(folder: pathlib.Path) -> dict[str, Call]:
         "measurements": (1, "whole from 1"), "folder": (None, "path or None"), "mesh": (None, "mesh or None"),
     }  # fmt: skip
     at = {"problem": (PROBLEM, "problem"), "x": (X, "variable"), "y": (Y, "variable")}
-    constants = {field.name: (2.0 if field.name == "p" else 1.0, "order" if field.name == "p" else "positive")
+    kinds = {"p": "order", "mu": "positive", "mu_J": "positive", "C": "positive"}
+    constants = {field.name: (2.0 if field.name == "p" else 1.0, kinds.get(field.name, "at least 0"))
                  for field in dataclasses.fields(ub.theory.Constants)
                  if field.default is dataclasses.MISSING and not field.name.startswith("sigma")}  # fmt: skip
     cleaning = {"apply": (linear, "loss"), "params": (np.zeros((2, 3)), "variable"), "train": (SAMPLES, "pair"),
@@ -323,7 +340,7 @@ def function_calls(folder: pathlib.Path) -> dict[str, Call]:
         }),
         "tune a field": Call(lambda values: ub.tune(PROBLEM, ub.SOBA(0.1, 0.1), X, Y, seeds=[0], steps=1,
                                                     criterion=_first, metrics=(), grid={"step_size": values}),
-                             {"values": ([0.1], "groups")}),
+                             {"values": ([0.1], "values")}),
         "hypergradient": Call(ub.hypergradient, at | {
             "method": (None, "method or None"), "key": (None, "key or None")}),
         "lower_solution": Call(ub.lower_solution, {"problem": (PROBLEM, "problem"), **{
@@ -335,10 +352,11 @@ def function_calls(folder: pathlib.Path) -> dict[str, Call]:
                                                                  SAMPLES), {"labels": (np.asarray([0, 2]), "labels")}),
         "lp_regression": Call(ub.problems.lp_regression, {"train": (SAMPLES, "pair"), "validation": (SAMPLES, "pair"),
             "p": (2.0, "order"), "c": (0.1, "at least 0"), "batch_size": (2, "whole from 1 or None")}),
-        "quadratic": Call(ub.problems.quadratic, {"hessian": (np.eye(2), "groups"), "coupling": (np.eye(2), "groups"),
-                                                  "target": (np.ones(2), "groups")}),
+        "quadratic": Call(ub.problems.quadratic, {
+            "hessian": (np.eye(2), "square matrix"), "coupling": (np.eye(2), "square matrix"),
+            "target": (np.ones(2), "vector of 2")}),
         "corrupted_regression": Call(ub.problems.corrupted_regression, {
-            "n": (8, "whole from 2"), "d": (2, "whole from 1"), "share": (0.3, "fraction"), "shift": (1.0, "number"),
+            "n": (8, "whole from 2"), "d": (2, "whole from 1"), "share": (0.3, "share or 0"), "shift": (1.0, "number"),
             "seed": (0, "whole from 0")}),
         "example3": Call(ub.problems.example3, {"p": (4.0, "order"), "f_batches": (None, "sampler or None")}),
         "example4": Call(ub.problems.example4, {"p": (4.0, "order")}),
@@ -356,8 +374,9 @@ def function_calls(folder: pathlib.Path) -> dict[str, Call]:
         "reach": Call(lambda target, metric: compared().reach(target, metric), {
             "target": (1.0, "number"), "metric": ("direction_norm", "file")}),
         "lane": Call(lambda solver, seed: compared().lane(solver, seed), {
-            "solver": ("a", "file"), "seed": (0, "lane")}),
-        "flip": Call(lambda labels, seed: label_noise.flip(labels, label_noise.symmetric(0.1, 3), seed), {"labels": (np.zeros(4, int), "labels"), "seed": (0, "whole from 0")}),
+            "solver": ("a", "name of a solver"), "seed": (0, "lane")}),
+        "flip": Call(lambda labels, seed: label_noise.flip(labels, label_noise.symmetric(0.1, 3), seed), {
+            "labels": (np.zeros(4, int), "labels"), "seed": (0, "whole from 0")}),
         "symmetric": Call(label_noise.symmetric, {"rate": (0.1, "rate"), "classes": (3, "whole from 2")}),
         "toy_nli": Call(toy_nli.generate, {"count": (2, "whole from 1"), "seed": (0, "whole from 0")}),
     }  # fmt: skip
@@ -451,8 +470,7 @@ def judged(made: Call, call: str, argument: str, value: str) -> tuple[str, str]:
             warnings.simplefilter("ignore")
             made.make(**arguments)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        if fuzz_api.documented(error, place.filename):
+        if fuzz_api.documented(error):
             return type(error).__name__, ""
         text = "".join(traceback.format_exception(error, limit=-4))
         return "finding", f"{call}({argument}={value}): an error that is none of ours\n{text}"

@@ -45,6 +45,8 @@ class Comparison:
 
     def lane(self, solver: str, seed: int) -> Table:
         """The rows of one run."""
+        checks.text("solver", solver, "SOBA")
+        checks.whole_number("seed", seed, low=0, high=2**32)
         rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
         if not rows.any():
             raise ValueError(f"no run of {solver!r} with seed {seed}; there are {self.solvers}, {self.facts['seeds']}.")
@@ -54,6 +56,7 @@ class Comparison:
         """For each solver and seed the step, calls and seconds at the first measurement with metric ≤ target; inf if
         there is none."""
         checks.number("target", target)
+        checks.text("metric", metric, "gradient_norm")
         found: dict[str, Table] = {}
         for solver in self.solvers:
             firsts = [_first(self.lane(solver, seed), metric, target) for seed in self.facts["seeds"]]

@@ -104,10 +104,10 @@ def _settings(grid: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
         raise TypeError(f'grid must be values by field, such as {{"step_size": [0.1, 0.3]}}; got {grid!r}.')
     for name, values in grid.items():
         checks.text("a field of the grid", name, "step_size")
-        if np.ndim(values) != 1:
+        if np.ndim(checks.numbers(f"grid[{name!r}]", values)) != 1:
             raise ValueError(f"grid[{name!r}] must be a list of numbers; got {values!r}.")
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not settings:
+    if not settings or not grid:
         raise ValueError("the grid is empty: give every field at least one value.")
     return settings
 

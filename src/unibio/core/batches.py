@@ -103,9 +103,9 @@ class Dataset(eqx.Module):
         )
         self.turn = None
         self.batch_size = batch_size
+        checks.flag("stream", stream)
         replace = not stream if replace is None else replace
         checks.flag("replace", replace)
-        checks.flag("stream", stream)
         if stream and replace:
             raise ValueError("a stream draws without replacement: leave out replace=True, or stream=True.")
         self.replace, self.stream = replace, stream

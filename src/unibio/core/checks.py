@@ -34,13 +34,19 @@ def number(
     if is_traced(value):
         return
     is_number = isinstance(value, (int, float, np.number, np.ndarray, jax.Array)) and not isinstance(value, bool)
-    if not is_number or np.ndim(value) != 0 or np.iscomplexobj(value):
+    if not is_number or np.ndim(value) != 0 or not _is_real(value):
         raise TypeError(f"{name} must be one real number; got {value!r}. {remedy}".strip())
     real = as_real(value) if isinstance(value, int) else float(value)
     if not np.isfinite(real) or real < low or real > high or (strict and real == low):
         bound = "" if low == -float("inf") else f" and {'>' if strict else '≥'} {low:g}"
         bound += "" if high == float("inf") else f" and ≤ {high:g}"
         raise ValueError(f"{name} must be finite{bound}; got {value}. {remedy}".strip())
+
+
+def _is_real(value: Any) -> bool:
+    """Whether the dtype of a number is one of real numbers, and not of truth values or of random keys."""
+    dtype = value.dtype if isinstance(value, jax.Array) else np.asarray(value).dtype
+    return isinstance(value, int) or any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer))
 
 
 def fraction(name: str, value: Any) -> None:
@@ -107,12 +113,17 @@ def optimiser_step(transformation: Any, gradient: PyTree, state: Any, x: PyTree)
         ) from error
 
 
-def whole_number(name: str, value: object, *, low: int, remedy: str = "") -> None:
-    """`value` must be an int ≥ low."""
+LONGEST = 2**63 - 1  # of what is counted on the host only; what programs count fits into an int32
+
+
+def whole_number(name: str, value: object, *, low: int, high: int = 2**31 - 1, remedy: str = "") -> None:
+    """`value` must be an int from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int; got {value!r} ({type(value).__name__}).")
     if value < low:
         raise ValueError(f"{name} must be ≥ {low}; got {value}. {remedy}".rstrip())
+    if value > high:
+        raise ValueError(f"{name} must be ≤ {high}; got a number of {len(str(abs(int(value))))} digits.")
 
 
 def real_array(name: str, value: object) -> jax.Array:
@@ -120,6 +131,15 @@ def real_array(name: str, value: object) -> jax.Array:
     array = numbers(name, value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"{name} must be an array of real numbers; got {value!r}.")
+    return array
+
+
+def matrix(name: str, value: object, rows: int | None = None) -> jax.Array:
+    """`value` as an array of real numbers with two axes, and so many rows if that is known."""
+    array = real_array(name, value)
+    if array.ndim != 2 or rows not in (None, array.shape[0]) or array.size == 0:
+        wanted = "a matrix" if rows is None else f"a matrix with {rows} rows"
+        raise ValueError(f"{name} must be {wanted}; got shape {array.shape}.")
     return array
 
 
@@ -146,11 +166,11 @@ def class_labels(name: str, value: object, classes: int | None = None) -> None:
 
 def numbers(name: str, value: object) -> jax.Array:
     """`value` as an array, if it is one that JAX can hold: of numbers or booleans, neither text nor objects."""
-    if isinstance(value, jax.Array):
+    if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         return value
     try:
         array = np.asarray(value)
-    except ValueError:  # rows of different lengths
+    except (ValueError, TypeError):  # rows of different lengths, or a random key
         array = np.asarray(None)
     if array.dtype.kind not in "biufc" and not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"{name} must be an array of real numbers; got {_short(value)}.")
@@ -241,7 +261,7 @@ def returned(name: str, value: PyTree, like: PyTree) -> PyTree:
 
 def pair(name: str, value: object) -> None:
     """`value` must be two things, a row per sample in each."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or not hasattr(value[1], "__len__"):
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or np.ndim(numbers(f"{name}[1]", value[1])) == 0:
         raise TypeError(f"{name} must be a pair (inputs, labels); got {type(value).__name__}.")
 
 
@@ -269,7 +289,7 @@ def scalar_function(name: str, fn: Callable[..., Any], *args: Any, hint: str = "
     try:
         out = jax.eval_shape(fn, *args)
     except Exception as error:
-        x, y = (jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", tree) for tree in args[:2])
+        x, y = (_described(tree) for tree in args[:2])
         raise ValueError(f"{name}(x, y, batch) failed on x = {x}, y = {y}: {error}. {hint}".rstrip()) from error
     if not hasattr(out, "shape") or out.shape != ():
         raise ValueError(f"{name}(x, y, batch) must return a scalar; got {out}. Average over the batch with jnp.mean.")
@@ -281,6 +301,12 @@ def scalar_function(name: str, fn: Callable[..., Any], *args: Any, hint: str = "
             f"{name}(x, y, batch) returns {out.dtype} for variables of {wanted}: "
             f"some constant or data inside it has another dtype; cast it to {wanted}."
         )
+
+
+def _described(variable: PyTree) -> str:
+    """The dtype and shape of each array in a tree, with its place."""
+    leaves = jax.tree_util.tree_leaves_with_path(variable)
+    return ", ".join(f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}".lstrip() for path, leaf in leaves)
 
 
 def nearest(name: str, known: Sequence[str] | dict[str, Any], what: str) -> str:

@@ -66,10 +66,9 @@ def _methods(protocol: type) -> Methods:
 
 
 def _takes(called: object, number: int) -> bool:
-    """Whether it can be called with so many arguments; also if that cannot be known, as for some builtin functions."""
-    try:
-        signature = inspect.signature(called)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
+    """Whether it can be called with so many arguments; also if that cannot be known."""
+    signature = _signature(called)
+    if signature is None:
         return True
     try:
         signature.bind(*[None] * number)
@@ -80,13 +79,22 @@ def _takes(called: object, number: int) -> bool:
 
 def _is_named_like(value: object, methods: Methods) -> bool:
     """Whether it has these methods, with arguments of these names."""
-    found = {name: _method(value, name) for name in methods}
-    return all(
-        callable(called) and tuple(inspect.signature(called).parameters) == methods[name]
-        for name, called in found.items()
-    )
+    return all(_names(_method(value, name)) == arguments for name, arguments in methods.items())
 
 
 def _method(value: object, name: str) -> object:
     """A method of the value; for `__call__` the value itself, because `inspect` can tell its arguments."""
     return value if name == "__call__" else getattr(value, name, None)
+
+
+def _names(called: object) -> tuple[str, ...]:
+    signature = _signature(called)
+    return () if signature is None else tuple(signature.parameters)
+
+
+def _signature(called: object) -> inspect.Signature | None:
+    """The arguments that it takes, if they can be known; those of some builtin functions cannot."""
+    try:
+        return inspect.signature(called)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None

@@ -45,6 +45,9 @@ class LpLoss(eqx.Module):
 
     p: Any = eqx.field(converter=checks.as_real)
 
+    def __check_init__(self) -> None:
+        checks.number("LpLoss(p)", self.p, low=1.0)
+
     def __call__(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
         return jnp.sum(abs_pow(outputs - targets, self.p).reshape(outputs.shape[0], -1), axis=1)
 
@@ -81,6 +84,9 @@ class PerSample(Weights):
 
     start: float = eqx.field(default=0.0, static=True)
 
+    def __check_init__(self) -> None:
+        checks.number("PerSample(start=…)", self.start)
+
     def init(self, samples: int, dtype: jnp.dtype) -> jax.Array:
         return jnp.full(samples, self.start, dtype)
 
@@ -115,6 +121,9 @@ class LossNetwork(Weights):
     """
 
     hidden: int = eqx.field(static=True, default=16)
+
+    def __check_init__(self) -> None:
+        checks.whole_number("hidden", self.hidden, low=1)
 
     def init(self, samples: int, dtype: jnp.dtype) -> dict[str, jax.Array]:
         grid = np.linspace(-1, 1, self.hidden)
@@ -258,6 +267,7 @@ def hyper_cleaning(
     """
     params = checks.variable("params", params)
     dtype = tree.dtype(params)
+    checks.number("p", p, low=2.0)
     checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
     checks.whole_number("batch_size", batch_size, low=1)
     for name, pair in (("train", train), ("validation", validation)):

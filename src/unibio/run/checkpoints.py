@@ -59,8 +59,8 @@ class Checkpoints:
     def __post_init__(self) -> None:
         checks.path("Checkpoints(folder=…)", self.folder)
         checks.flag("strict", self.strict)
-        checks.whole_number("every", self.every, low=1)
-        checks.whole_number("keep", self.keep, low=1)
+        checks.whole_number("every", self.every, low=1, high=checks.LONGEST)
+        checks.whole_number("keep", self.keep, low=1, high=checks.LONGEST)
 
     def files(self) -> list[Path]:
         """The checkpoints in the folder, the newest first. Files with other names are ignored."""

@@ -91,7 +91,7 @@ def check_length(steps: int | None, max_calls: int | None, measurements: int) ->
     if (steps is None) == (max_calls is None):
         raise ValueError("say how long to run: either steps=… or max_calls=…")
     name, goal = ("max_calls", max_calls) if steps is None else ("steps", steps)
-    checks.whole_number(name, goal, low=1)
+    checks.whole_number(name, goal, low=1, high=checks.LONGEST)
     checks.whole_number("measurements", measurements, low=1)
     return int(goal or 0)
 
@@ -228,7 +228,10 @@ def depends_on(
 
 def as_seeds(seeds: object) -> list[int]:
     """Checks that the seeds are different whole numbers from 0 to 2³² − 1, at least one."""
-    listed = list(itertools.islice(seeds, _MOST_SEEDS + 1)) if isinstance(seeds, Iterable) else []
+    several = (
+        isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)) and getattr(seeds, "shape", None) != ()
+    )
+    listed = list(itertools.islice(seeds, _MOST_SEEDS + 1)) if several else []  # type: ignore[call-overload]
     if len(listed) > _MOST_SEEDS:
         raise ValueError(f"there are more than {_MOST_SEEDS:,} seeds, which no memory holds; got {seeds!r}.")
     if not listed or not all(

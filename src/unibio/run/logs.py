@@ -7,11 +7,18 @@ import warnings
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from unibio.core import checks
+from unibio.core import checks, kinds
 from unibio.files.atomic import set_aside, write_bytes
 from unibio.run.between import Between, View
 
 Row = dict[str, Any]
+
+
+class Stream(Protocol):
+    """What text can be written to."""
+
+    def write(self, text: str, /) -> int: ...
+    def flush(self) -> None: ...
 
 
 class Teller(Protocol):
@@ -43,6 +50,8 @@ class Lines(Callback):
     """One line of text for each stretch of steps, on stderr or on another stream."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
+        if stream is not None:
+            kinds.is_a("stream", stream, Stream, "a stream of text such as sys.stdout")
         self.stream = stream
 
     def __call__(self, row: Row) -> None:

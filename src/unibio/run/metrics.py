@@ -99,6 +99,11 @@ class Accuracy(eqx.Module):
         return {self.name: jnp.mean(right, dtype=tree.dtype(state.y))}
 
 
+def _as_names(value: object) -> object:
+    """A list as a tuple; anything else as it is, for the check."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 class OnHost(eqx.Module):
     """A metric in plain Python: numbers that JAX cannot compute, such as a score from another library.
 
@@ -111,11 +116,11 @@ class OnHost(eqx.Module):
     """
 
     function: Callable[[Any], dict[str, float]] = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True, converter=tuple)
+    names: tuple[str, ...] = eqx.field(static=True, converter=_as_names)
 
     def __check_init__(self) -> None:
         kinds.is_a("function", self.function, Watch, "a function of the state")
-        if not self.names or not all(isinstance(name, str) for name in self.names):
+        if not isinstance(self.names, tuple) or not self.names or not all(isinstance(name, str) for name in self.names):
             raise TypeError(f"names must be the names of the numbers, such as ('score',); got {self.names!r}.")
 
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from unibio.core import show
+from unibio.core import checks, show
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -68,6 +68,8 @@ class Result:
 
         With a path the figure is also written there (.png, .svg or .pdf).
         """
+        if path is not None:
+            checks.path("path", path)
         table = self.metrics or self.history
         names = [name for name in table if name not in _NO_CURVE] if self.metrics else ["direction_norm"]
         curves = {name: (table["calls"], table[name]) for name in names}
@@ -76,6 +78,7 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes everything but the solver's state to one .npz file, first under another name. Where x and y lie on
         several processes, all must call it, and the first one writes."""
+        checks.path("path", path)
         path = Path(path)
         arrays: dict[str, np.ndarray] = {}
         for name, table in (("history", self.history), ("metrics", self.metrics)):
@@ -107,6 +110,7 @@ class Result:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Result":
         """Reads what `save` wrote; `state` is None, so it can be looked at but not resumed."""
+        checks.path("path", path)
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = dict(archive)

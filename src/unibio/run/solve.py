@@ -112,10 +112,10 @@ def solve(
 
 def _check_lengths(steps: int, every: int | None, chunk: int | None) -> None:
     """Whole numbers that make sense."""
-    checks.whole_number("steps", steps, low=0)
+    checks.whole_number("steps", steps, low=0, high=checks.LONGEST)
     for name, value in (("every", every), ("chunk", chunk)):
         if value is not None:
-            checks.whole_number(name, value, low=1)
+            checks.whole_number(name, value, low=1, high=checks.LONGEST)
 
 
 def _checked(

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from unibio.core import checks
 from unibio.core.problem import Problem
 from unibio.core.status import Status
@@ -45,7 +47,10 @@ class StopWhen(Rule):
         return repr(self.function)
 
     def met(self, view: View) -> bool:
-        return self.function(view.problem, view.state, view.record.row())
+        ends = self.function(view.problem, view.state, view.record.row())
+        if np.ndim(ends) != 0 or np.asarray(ends).dtype != bool:
+            raise TypeError(f"the stop rule {self!r} must return True or False; it returned {ends!r}.")
+        return bool(ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +112,7 @@ class MaxCalls(Rule):
     calls: int
 
     def __post_init__(self) -> None:
-        checks.whole_number("calls", self.calls, low=1)
+        checks.whole_number("calls", self.calls, low=1, high=checks.LONGEST)
 
     def keep(self, log: Table) -> int:
         """The steps up to the one that uses up the budget, whatever the length of the stretch."""
