@@ -1,12 +1,14 @@
 """Tries random configurations of the API and malformed command lines: each must give a result or a clear error.
 
-    python scripts/fuzz.py [API_CASES] [CLI_CASES] [--seed SEED]     (2000 and 300 by default)
+    python scripts/fuzz.py [API_CASES] [CLI_CASES] [WRONG_ARGUMENTS] [--seed SEED]   (2000, 500, 3000 by default)
 
-For the API (`fuzz_api.py`) an outcome is right if it is a result that passes `check_result` there, or a ValueError or
-TypeError that a line of unibio raises with a message of its own. On the command line (`fuzz_cli.py`) it is right if the
-exit code is 0 or 2, there is no traceback, and no file outside of the output folder was changed. Any other outcome is a
-finding. A configuration that takes too long ends the script and prints where it hangs. The exit code is 1 if there are
-findings.
+For the API (`fuzz_api.py`) an outcome is right if it is a result that passes `check_result` there, or an error that a
+line of unibio raises with a message of its own. On the command line (`fuzz_cli.py`) it is right if the exit code is 0
+or 2, there is no traceback, no file outside of the output folder was changed, none of the user's own inside of it was
+lost, and a command line or folder that is nonsense does not end with 0. Wrong arguments (`fuzz_misuse.py`) put each of
+some eighty odd values in the place of each argument of the public calls, where a table says that it cannot be one:
+right is only an error that names what is wrong. Any other outcome is a finding. A case that takes too long ends the
+script and prints where it hangs. The exit code is 1 if there are findings.
 """
 
 import argparse
@@ -16,17 +18,20 @@ import time
 
 import fuzz_api
 import fuzz_cli
+import fuzz_misuse
 
 
 def main() -> int:
     """Tries both parts and prints findings and counts of outcomes; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("api", nargs="?", type=int, default=2000, help="configurations of the API")
-    parser.add_argument("cli", nargs="?", type=int, default=300, help="command lines")
+    parser.add_argument("cli", nargs="?", type=int, default=500, help="command lines and folders")
+    parser.add_argument("misuse", nargs="?", type=int, default=3000, help="calls with a wrong argument")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     findings = 0
-    for title, part, cases in (("API", fuzz_api, chosen.api), ("command line", fuzz_cli, chosen.cli)):
+    parts = ("API", fuzz_api, chosen.api), ("command line", fuzz_cli, chosen.cli)
+    for title, part, cases in (*parts, ("wrong arguments", fuzz_misuse, chosen.misuse)):
         began = time.perf_counter()
         outcomes: collections.Counter[str] = collections.Counter()
         for outcome, finding in part.try_cases(cases, chosen.seed):

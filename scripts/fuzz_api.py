@@ -4,9 +4,11 @@ A *structure* is what determines a compiled program: a solver or function on a k
 limited number of them is chosen at the beginning; a case draws numbers, options and starting points for one of them.
 """
 
+import ast
 import concurrent.futures as futures
 import dataclasses
 import faulthandler
+import functools
 import multiprocessing
 import pathlib
 import tempfile
@@ -81,8 +83,7 @@ def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[s
             )  # the documented warning for a folder that cannot be written
             outcome = structure(rng, notes, folder)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        if documented(error, place.filename):
+        if documented(error):
             return type(error).__name__, ""
         text = "".join(traceback.format_exception(error, limit=-6))
         return "finding", f"{name}, {structure.name}: {notes}\n{text}"
@@ -91,13 +92,24 @@ def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[s
     return outcome, ""
 
 
-def documented(error: Exception, filename: str) -> bool:
-    """Whether the library raised the error on purpose: its class is right, a line of the library raised it, and the
+def documented(error: Exception) -> bool:
+    """Whether the library raised the error on purpose: its class is right, a `raise` of the library raised it, and the
     message is not one of Python's own. `lower_solution` raises a RuntimeError if its tolerance was not met."""
-    ours = f"{pathlib.Path(ub.__file__).parent}/" in filename
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    ours = f"{pathlib.Path(ub.__file__).parent}/" in place.filename and place.lineno in raising(place.filename)
     message = str(error)
-    kind = isinstance(error, (ValueError, TypeError)) or "lower_solution ended with" in message
+    kind = type(error) in (ValueError, TypeError) or "lower_solution ended with" in message
+    if isinstance(error, OSError) and error.filename is not None:  # Python's own words, with the path
+        return True
     return ours and kind and len(message) > 15 and not any(raw in message.split(" failed on ")[0] for raw in RAW)
+
+
+@functools.cache
+def raising(filename: str) -> set[int]:
+    """The lines of a file that belong to a `raise`. An error from any other line is one of Python's or a library's."""
+    nodes = ast.walk(ast.parse(pathlib.Path(filename).read_text(encoding="utf-8")))
+    spans = [(node.lineno, node.end_lineno or node.lineno) for node in nodes if isinstance(node, ast.Raise)]
+    return {line for first, last in spans for line in range(first, last + 1)}
 
 
 def make_structures(rng: Any, count: int) -> list[Any]:

@@ -98,10 +98,13 @@ def work(base: pathlib.Path, seed: int, numbers: list[int]) -> None:
         (folder / "cwd" / "notes.txt").write_text("more of it")
         shutil.copytree(base / "template", folder / "out")
         case = fuzz_lines.case(rng, folder)
-        before = contents(folder, case.outputs)
+        before, kept = contents(folder, case.outputs), {path: path.read_bytes() for path in case.keep}
         call = in_own_process if rng.random() < OWN_PROCESS else in_this_process
         code, output, crash = call(case.argv, folder)
         wrong = verdict(code, output, crash)
+        wrong += "; nonsense is accepted" if case.refuse and code == 0 else ""
+        lost = [str(path) for path, content in kept.items() if not path.is_file() or path.read_bytes() != content]
+        wrong += f"; the user's files are lost: {lost}" if lost else ""
         changed = sorted(str(path) for path in changes(before, contents(folder, case.outputs)))
         wrong += f"; touched {', '.join(changed)}" if changed else ""
         finding = f"case {number}: {case.argv} {case.damage}\n{wrong}\n{output[-1500:]}\n{crash}" if wrong else ""

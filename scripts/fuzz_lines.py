@@ -1,5 +1,6 @@
 """Draws the cases for `fuzz_cli.py`: command lines of unibio, and files they read, with something wrong in them."""
 
+import hashlib
 import json
 import pathlib
 import shutil
@@ -33,19 +34,31 @@ CONSTANTS = {"p": 4, "mu": 0.3, "mu_J": 1.0, "C": 1.0, "L0": 3.0, "L1": 3.0, "l_
 VALUES = [None, "4", -1, 0, 1e308, 1e-308, 1e999, True, [4], {"a": 1}, 10**400, "", 1e-320]
 
 
+BELOW_0 = {"", "nan", "inf", "-inf", "1e400", "-1", "abc", "1,2", "0x10", "½", "--", "True"}
+NOT_ABOVE_0 = BELOW_0 | {"0", "-0.0", "1e-400"}
+WRONG = {  # which of NUMBERS an option cannot be
+    "--p": NOT_ABOVE_0 | {"1e-300"}, "--epsilon": NOT_ABOVE_0, "--delta": NOT_ABOVE_0 | {"1e300", "3", "2.5"},
+    "--dim": NOT_ABOVE_0 | {"1e300", "1e-300", "2.5", "0.1"}, "--noise": BELOW_0, "--upper": NOT_ABOVE_0,
+    "--lower": NOT_ABOVE_0,
+}  # fmt: skip
+
+
 class Case(NamedTuple):
-    """A command line, the paths it may write to, and a note on the file that was damaged for it."""
+    """A command line, the paths it may write to, a note on the file that was damaged for it, the files that must be as
+    they are even where it may write, and whether the command line is nonsense, so that exit code 0 is wrong."""
 
     argv: list[str]
     outputs: list[pathlib.Path]
     damage: str = ""
+    keep: tuple[pathlib.Path, ...] = ()
+    refuse: bool = False
 
 
 def case(rng: Any, folder: pathlib.Path) -> Case:
     """A random case. Files it needs are made in `folder`, where out/ holds the results of `unibio reproduce
     schedules`."""
     makers = [(theory, 6), (constants, 5), (compare, 5), (names, 4), (settings, 4), (outputs, 4), (damaged, 8),
-              (sentences, 5), (vectors, 4), (others, 4)]  # fmt: skip
+              (sentences, 5), (vectors, 4), (others, 4), (forged, 5), (reruns, 6), (comparisons, 4)]  # fmt: skip
     weights = np.asarray([weight for _, weight in makers], float)
     maker = makers[int(rng.choice(len(makers), p=weights / weights.sum()))][0]
     return maker(rng, folder)
@@ -59,8 +72,11 @@ def any_of(rng: Any, choices: Any) -> Any:
 def theory(rng: Any, folder: pathlib.Path) -> Case:
     """`unibio theory` with impossible numbers, or with a figure that cannot be written."""
     words = ["theory", *([any_of(rng, ["example1", "example3", "example4", *NAMES])] if rng.random() < 0.4 else [])]
+    refuse = any(word in NAMES for word in words)
     for name in rng.permutation(["--p", "--dim", "--epsilon", "--delta", "--noise"])[: int(rng.integers(1, 4))]:
-        words += [str(name), any_of(rng, [*NUMBERS, "3", "0.1"])]
+        value = any_of(rng, [*NUMBERS, "3", "0.1"])
+        words += [str(name), value]
+        refuse |= value in WRONG[str(name)]
     plots = [
         "x.svg",
         "x.gif",
@@ -74,7 +90,8 @@ def theory(rng: Any, folder: pathlib.Path) -> Case:
     ]
     where = any_of(rng, plots)
     words += ["--plot", where] if rng.random() < 0.2 else []
-    return Case(words, [folder / "cwd" / where] if where.endswith("g") and len(where) < 20 else [])
+    writes = [folder / "cwd" / where] if where.endswith("g") and len(where) < 20 else []
+    return Case(words, writes, refuse=refuse and "--" not in words)
 
 
 def constants(rng: Any, folder: pathlib.Path) -> Case:
@@ -102,27 +119,32 @@ def compare(rng: Any, folder: pathlib.Path) -> Case:
     """A small `unibio compare` with one or two wrong options."""
     options = {"--problem": "example3", "--steps": "2", "--seeds": "1", "--upper": "0.1", "--lower": "0.1"}
     solvers = ["SOBA"] if rng.random() < 0.7 else [any_of(rng, [*NAMES, "soba", "UniBi"])]
+    refuse = solvers != ["SOBA"]
     for name in rng.permutation([*options, "--p", "--calls"])[: int(rng.integers(1, 3))]:
         wrong = {
             "--problem": [*NAMES, "quadratik"],
             "--steps": SMALL,
             "--calls": SMALL,
-            "--seeds": [*SMALL, "99999999999"],
+            "--seeds": [*SMALL, "99999999999", "99999999999999999999"],
         }
-        options[str(name)] = any_of(rng, wrong.get(str(name), NUMBERS))
+        options[str(name)] = value = any_of(rng, wrong.get(str(name), NUMBERS))
+        refuse |= str(name) in wrong or value in WRONG[str(name)]
     words = ["compare", *solvers, *(word for pair in options.items() for word in pair)]
     out = folder / "cwd" / "compared"
-    return Case([*words, *(["--out", "compared"] if rng.random() < 0.15 else [])], [out])
+    words += ["--out", "compared"] if rng.random() < 0.15 else []
+    return Case(words, [out], refuse=refuse and "--" not in words)
 
 
 def names(rng: Any, folder: pathlib.Path) -> Case:
     """`unibio reproduce` with an unknown experiment or an option that is not a valid number."""
-    options = {"--seeds": SMALL, "--seed": [*SMALL, "99999999999999"], "--jobs": SMALL, "--out": [""]}
+    large = "99999999999999999999"
+    options = {"--seeds": [*SMALL, large], "--seed": [*SMALL, large], "--jobs": SMALL, "--out": [""]}
     words = ["reproduce", any_of(rng, ["schedules", "schedules", *NAMES])]
     words += ["--out", "made"] if rng.random() < 0.5 else ["--out=../out"]
     for name in rng.permutation([*options])[:1]:
         words += [str(name), any_of(rng, options[str(name)])]
-    return Case(words, [folder / "cwd" / "made", folder / "out"])
+    refuse = words[-2:] != ["--seed", "0"] and "--" not in words
+    return Case(words, [folder / "cwd" / "made", folder / "out"], refuse=refuse)
 
 
 def settings(rng: Any, folder: pathlib.Path) -> Case:
@@ -132,7 +154,8 @@ def settings(rng: Any, folder: pathlib.Path) -> Case:
     # Whatever else is drawn, the last one is refused, so that hours of work never begin.
     last = any_of(rng, ["test=0", "noise=1.5", "p=0", "hidden=-1"])
     words = [word for setting in [*chosen, last] for word in ("--set", setting)]
-    return Case(["reproduce", experiment, *words, "--seeds", "1", "--out", "made"], [folder / "cwd" / "made"])
+    made = [folder / "cwd" / "made"]
+    return Case(["reproduce", experiment, *words, "--seeds", "1", "--out", "made"], made, refuse=True)
 
 
 def outputs(rng: Any, folder: pathlib.Path) -> Case:
@@ -147,7 +170,7 @@ def outputs(rng: Any, folder: pathlib.Path) -> Case:
         rng,
         [["reproduce", "schedules"], ["reproduce", "--replot"], ["compare", "SOBA", "--steps", "1", "--seeds", "1"]],
     )
-    return Case([*command, "--out", any_of(rng, places)], [folder / "cwd" / "\udcff"], marker[:60])
+    return Case([*command, "--out", any_of(rng, places)], [folder / "cwd" / "\udcff"], marker[:60], refuse=True)
 
 
 def mutated(rng: Any, content: bytes) -> bytes:
@@ -180,7 +203,80 @@ def damaged(rng: Any, folder: pathlib.Path) -> Case:
     else:
         path.write_bytes(mutated(rng, path.read_bytes()))
     words = any_of(rng, [["reproduce", "--replot"], ["reproduce", "--replot"], ["reproduce", "schedules"]])
-    return Case([*words, "--out", "../out"], [folder / "out"], f"{kind} {path.name}: {_beginning(path)}")
+    refuse = "--replot" in words and path.suffix == ".csv"  # the tables have checksums
+    note = f"{kind} {path.name}: {_beginning(path)}"
+    return Case([*words, "--out", "../out"], [folder / "out"], note, refuse=refuse)
+
+
+def forged(rng: Any, folder: pathlib.Path) -> Case:
+    """`unibio reproduce --replot` where somebody has written a part with right checksums and wrong content."""
+    part = folder / "out" / "schedules"
+    facts = json.loads((part / "result.json").read_text())
+    texts = [
+        "other\n1\n",
+        "p\n",
+        "",
+        "p,epsilon\n1\n",
+        "p\n" + '"' * 9,
+        "a,b\n1,2\n",
+        "\0\n",
+        "p\n" + "9" * 5000 + "\n",
+    ]
+    name, text = any_of(rng, ["totals.csv", "other.csv"]), any_of(rng, texts)
+    (part / name).write_text(text)
+    facts["sha256"] = {name: hashlib.sha256(text.encode()).hexdigest()}
+    (part / "result.json").write_text(json.dumps(facts))
+    return Case(["reproduce", "--replot", "--out", "../out"], [folder / "out"], f"{name}: {text[:40]!r}", refuse=True)
+
+
+def _notes(rng: Any, folders: list[pathlib.Path]) -> tuple[pathlib.Path, ...]:
+    """Files of the user's own, in some of these folders."""
+    made = []
+    for folder in folders:
+        for name in rng.permutation(["notes.txt", "mine.csv", "figure.old.svg", ".hidden", "drafts/one.txt"])[:2]:
+            path = folder / str(name)
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(f"my {name}")
+            made.append(path)
+    return tuple(made)
+
+
+def reruns(rng: Any, folder: pathlib.Path) -> Case:
+    """`unibio reproduce` once more, with other seeds, where there are files of the user's own and perhaps links."""
+    out = folder / "out"
+    keep = _notes(rng, [out, out / "schedules"])
+    for name, target in ((".schedules.tmp", folder / "foreign"), (".schedules.pieces", folder / "foreign")):
+        kind = any_of(rng, ["no", "link", "folder"])
+        if kind == "link":
+            (out / name).symlink_to(target)
+        elif kind == "folder":
+            (out / name).mkdir()
+            keep += _notes(rng, [out / name]) if name.endswith("pieces") else ()
+    if rng.random() < 0.2:
+        shutil.rmtree(out / "schedules")
+        keep = tuple(path for path in keep if path.exists())
+        (out / "schedules").symlink_to(folder / "foreign")
+    words = ["reproduce", "schedules", "--seeds", any_of(rng, ["1", "2", "64"]), "--out", "../out"]
+    return Case(words, [out], keep=keep)
+
+
+def comparisons(rng: Any, folder: pathlib.Path) -> Case:
+    """`unibio compare --out` over an earlier comparison, perhaps a damaged one, with the user's own files beside it."""
+    out = folder / "cwd" / "compared"
+    out.mkdir()
+    (out / "unibio.json").write_text('{"made_by": "unibio compare", "format": 1}')
+    for name in ("comparison.csv", "timings.csv", "comparison.json", "comparison.svg"):
+        if rng.random() < 0.8:
+            texts = ["", "{}", "[" * 100_000, "solver,seed,step\na,0,0\n", "\0", "x" * 99]
+            (out / name).write_text(any_of(rng, texts))
+    keep = _notes(rng, [out])
+    if rng.random() < 0.5:
+        (out / ".pieces").mkdir()
+        keep += _notes(rng, [out / ".pieces"])
+        (out / ".pieces" / ("0" * 32 + ".table")).write_bytes(b"damaged")
+    more = ["--resume"] if rng.random() < 0.3 else []
+    words = ["compare", "SOBA", "--problem", "quadratic", "--steps", "2", "--seeds", "1", "--out", "compared", *more]
+    return Case(words, [out], keep=keep)
 
 
 def _beginning(path: pathlib.Path) -> str:

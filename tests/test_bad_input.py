@@ -203,7 +203,7 @@ def test_a_structure_that_changes_is_named():
     [
         (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.CG), "method must be CG"),  # type: ignore[arg-type]
         (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, print), "method must be CG"),  # type: ignore[arg-type]
-        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.Power()), "Power is no hypergradient"),  # type: ignore[arg-type]
+        (lambda: ub.hypergradient(ub.Problem(f, g, 4.0), 0.5, 0.5, ub.Power()), "which is a Precond"),  # type: ignore[arg-type]
         (lambda: ub.CG(preconditioner=ub.Power), "preconditioner must be Auto"),  # type: ignore[arg-type]
         (lambda: ub.CG(preconditioner=None), "preconditioner must be Auto"),  # type: ignore[arg-type]
         (lambda: ub.Neumann(form=ub.Horner), "form must be Horner"),  # type: ignore[arg-type]

@@ -44,3 +44,40 @@ def test_a_log_that_cannot_be_written(tmp_path):
     with pytest.warns(RuntimeWarning, match="cannot be written"):
         log(ROWS[0])
     log(ROWS[1])  # said once
+
+
+@pytest.mark.parametrize("line", ["5", "null", '"a"', "[]", "{}", '{"step": "a"}', "[" * 10**5, "not JSON", ""])
+def test_a_file_with_other_lines_is_kept(tmp_path, line):
+    """What no run has written is not lost, and does not end the run."""
+    path = tmp_path / "log"
+    path.write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
+    before = path.read_bytes()
+    for start, kept in ((6, [4, 8]), (0, [8])):
+        path.write_bytes(before)
+        log = JSONLines(path)
+        log.begin(start, 0)
+        with pytest.warns(UserWarning, match="has lines that no run has written; it is kept as"):
+            log(ROWS[1])
+        assert [json.loads(each)["step"] for each in path.read_text().splitlines()] == kept
+    others = [other.read_bytes() for other in tmp_path.iterdir() if other != path]
+    assert others == [before, before]
+
+
+def test_a_log_does_not_replace_a_device():
+    log = JSONLines("/dev/null")
+    with pytest.warns(RuntimeWarning, match="is no regular file"):
+        log(ROWS[0])
+
+
+def test_steps_that_back_off_undid_stay_in_the_log(tmp_path):
+    """The run was restarted at step 4 after step 12, and killed after step 8: what it wrote before its restart is no
+    later than its last checkpoint."""
+    path = tmp_path / "log"
+    first = JSONLines(path)
+    for row in [*ROWS, {**ROWS[1], "restarts": 1}, {**ROWS[2], "restarts": 1}]:
+        first(row)
+    again = JSONLines(path)
+    again.begin(8, 1)
+    again({**ROWS[2], "restarts": 1})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line.get("restarts", 0)) for line in lines] == [(4, 0), (8, 0), (12, 0), (8, 1), (12, 1)]

@@ -150,8 +150,8 @@ REFUSED = {
     "radius None": (lambda: ub.BOREP(0.1, 0.1, radius=None), TypeError, "radius"),  # type: ignore[arg-type]
     "multiplier None": (lambda: ub.F2SA(0.1, 0.1, multiplier=None), TypeError, "multiplier"),  # type: ignore[arg-type]
     "schedule": (lambda: ub.UniBiO(0.1, schedule=0.5), TypeError, "schedule must be a function"),  # type: ignore[arg-type]
-    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "expected a function"),  # type: ignore[arg-type]
-    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "expected a function"),  # type: ignore[arg-type]
+    "project": (lambda: ub.UniBiO(0.1, project=3), TypeError, "project must be a function of x"),  # type: ignore[arg-type]
+    "project class": (lambda: ub.UniBiO(0.1, project=ub.Box), TypeError, "project must be a function of x"),  # type: ignore[arg-type]
     "polyak": (
         lambda: solve(ub.UniBiO(0.1, lower=ub.SGD(1), optimiser=optax.polyak_sgd()), steps=1),
         ValueError,

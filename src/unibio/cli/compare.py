@@ -2,7 +2,7 @@
 figure."""
 
 import inspect
-import shutil
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +18,16 @@ from unibio.core.checks import nearest
 from unibio.distributed import initialise, is_leader
 from unibio.distributed import mesh as all_devices
 from unibio.files import cache
+from unibio.files.atomic import dated, discard
 from unibio.files.folders import mark_ours
+from unibio.files.store import OURS
 from unibio.files.tables import Rows
 from unibio.problems import PROBLEMS, Setting
 from unibio.solvers import SOLVERS
 from unibio.solvers.step_sizes import step_size_fields, step_sizes, stepping
 
 MADE_BY = "unibio compare"
+FILES = ("comparison.csv", "timings.csv", "comparison.json", "comparison.svg", "comparison.png")
 
 
 def compare(
@@ -33,7 +36,7 @@ def compare(
     p: Annotated[float | None, typer.Option(help="Order of uniform convexity, if the problem leaves it open.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Upper steps of each solver (200 without --calls).")] = None,
     calls: Annotated[int | None, typer.Option(min=1, help="Instead of --steps: oracle calls of each solver.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many random seeds.")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, max=2**20, help="How many random seeds.")] = 8,
     upper: Annotated[float, typer.Option(help="Upper step size.")] = 0.1,
     lower: Annotated[float, typer.Option(help="Lower step size.")] = 0.1,
     tune: Annotated[
@@ -90,18 +93,38 @@ def _opened(out: Path, resume: bool) -> Path:
     if is_leader():
         mark_ours(out, MADE_BY)
         if not resume:
-            shutil.rmtree(pieces, ignore_errors=True)
+            discard(pieces, OURS)
     return pieces
 
 
 def _write(found: Comparison, out: Path) -> None:
-    """Writes the tables and the figure, and deletes the finished parts, which are in the tables now."""
+    """Writes the tables and the figure, and deletes the finished parts, which are in the tables now. Files of an
+    earlier comparison with other numbers are kept in a folder with the date."""
+    files = [out / name for name in FILES if os.path.lexists(out / name)]
+    if files and not _is_stored(found, out):
+        kept = dated(out / "earlier")
+        kept.mkdir()
+        for path in files:
+            path.rename(kept / path.name)
+        print(f"the earlier comparison is kept in {kept}")
     found.save(out)
-    shutil.rmtree(out / ".pieces", ignore_errors=True)
+    discard(out / ".pieces", OURS)
     drawn = plot.with_style(plot.solver_curves, curves(found))
     for kind in ("svg", "png"):
         plot.save(drawn, out / f"comparison.{kind}")
     print(f"written: {out}")
+
+
+def _is_stored(found: Comparison, out: Path) -> bool:
+    """Whether the folder holds this comparison already, apart from the clock."""
+    try:
+        stored = Comparison.load(out).table
+    except ValueError:
+        return False
+    names = found.table.keys() - {"seconds"}
+    return stored.keys() - {"seconds"} == names and all(
+        np.array_equal(stored[name], found.table[name], equal_nan=stored[name].dtype.kind == "f") for name in names
+    )
 
 
 def named_problem(name: str, p: float | None) -> Setting:

@@ -25,8 +25,8 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments (see `unibio list`); by default all.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and the report.")] = Path("unibio-results"),
     full: Annotated[bool, typer.Option("--full", help="Run at full size, where an experiment has one.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per curve.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=2**20, help="Seeds per curve.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Experiments run at once, at most one per CPU.")] = 2,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of hypercleaning: NAME=VALUE, e.g. p=3,4.")
@@ -43,6 +43,8 @@ def reproduce(
         with progress.live:
             if replot:
                 work.replot(out, progress.show)
+                if progress.failed:
+                    raise ValueError(f"not drawn: {', '.join(progress.failed)}. Without --replot it is computed again.")
             else:
                 set_up_jax()
                 options = Options(seeds, seed, full, tuple(_pair(text) for text in settings or []))
@@ -76,6 +78,7 @@ class _Progress:
         self.costs = costs
         self.total = len(costs)
         self.verdicts: dict[str, str] = {}  # of the parts that are finished, by name
+        self.failed: list[str] = []  # parts, each with what is wrong
         self.done = 0.0  # the cost of the parts that finished in this call
         self.running: dict[str, str] = {}  # what each part that has started is doing
         self.began = time.monotonic()
@@ -88,6 +91,8 @@ class _Progress:
         name = event.name
         if event.kind in ("unchanged", "drawn", "finished"):
             self.verdicts[name] = event.text
+        if event.kind == "failed":
+            self.failed.append(f"{name} ({event.text})")
         if event.kind in ("unchanged", "finished", "failed"):
             self.running.pop(name, None)
             cost = self.costs.pop(name, 0)
@@ -100,6 +105,7 @@ class _Progress:
             "failed": f"failed: {event.text}",
             "finished": f"finished ({len(self.verdicts)} of {self.total})",
             "drawn": "drawn",
+            "kept": f"the earlier result is kept in {event.text}",
         }
         if event.kind in texts or not self.console.is_terminal:
             self.console.print(f"{name}: {texts.get(event.kind, event.text or event.kind)}")

@@ -13,16 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from unibio.core.problem import Problem
+from unibio.core import checks, tree
+from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.files import tables
-from unibio.files.atomic import write_bytes
-from unibio.run.ensemble import as_seeds, kept_ensemble
+from unibio.run.ensemble import as_seeds, check_length, check_surroundings, kept_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.programs import check_solver
 from unibio.run.result import Table
 
 _KEYS = ("solver", "seed", "step")
+_FACTS = "comparison.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Comparison:
 
     def lane(self, solver: str, seed: int) -> Table:
         """The rows of one run."""
+        checks.text("solver", solver, "SOBA")
+        checks.whole_number("seed", seed, low=0, high=2**32)
         rows = (self.table["solver"] == solver) & (self.table["seed"] == seed)
         if not rows.any():
             raise ValueError(
@@ -55,6 +59,8 @@ class Comparison:
         """For each solver the columns `step`, `calls` and `seconds`, arrays with an entry for each seed. The entry is
         the number at the first measurement of that seed's run with metric ≤ target; inf if
         there is none."""
+        checks.number("target", target)
+        checks.text("metric", metric, "gradient_norm")
         found: dict[str, Table] = {}
         for solver in self.solvers:
             firsts = [_first(self.lane(solver, seed), metric, target) for seed in self.facts["seeds"]]
@@ -62,24 +68,29 @@ class Comparison:
         return found
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes comparison.csv (the same bytes for the same seeds), timings.csv and comparison.json."""
+        """Writes comparison.csv (the same bytes for the same seeds), timings.csv and comparison.json, which holds the
+        SHA-256 of both."""
+        checks.path("folder", folder)
         folder = Path(folder)
         numbers = {name: values for name, values in self.table.items() if name != "seconds"}
         clock = {name: self.table[name] for name in (*_KEYS, "seconds")}
-        _write_csv(folder / "comparison.csv", numbers)
-        _write_csv(folder / "timings.csv", clock)
-        tables.write_json(folder / "comparison.json", self.facts)
+        named = {"comparison": tables.as_rows(numbers), "timings": tables.as_rows(clock)}
+        tables.write(folder / _FACTS, self.facts, named)
         return folder
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Comparison":
-        """Reads what `save` wrote."""
-        folder = Path(folder)
-        table = _read_csv(folder / "comparison.csv")
-        clock = _read_csv(folder / "timings.csv")
-        if len(clock["step"]) != len(table["step"]):
-            raise ValueError(f"{folder}: comparison.csv and timings.csv do not belong together.")
-        return cls(table | {"seconds": clock["seconds"]}, tables.read_json(folder / "comparison.json"))
+        """Reads what `save` wrote. Raises a ValueError that names the file if one is missing, or was changed."""
+        checks.path("folder", folder)
+        try:
+            facts, named = tables.read(Path(folder) / _FACTS)
+            table, clock = (tables.as_columns(named[name]) for name in ("comparison", "timings"))
+            together = {"seconds": clock["seconds"], "finite": table["finite"] == "True"}
+            if not set(_KEYS) <= table.keys() or not isinstance(facts["seeds"], list):
+                raise ValueError(f"{_FACTS} is damaged")
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{folder} holds no comparison that Comparison.save wrote: {error}.") from None
+        return cls(table | together, facts)
 
     def __str__(self) -> str:
         """A text with a line for each solver: its last measurement, every number as the median over the seeds."""
@@ -124,11 +135,13 @@ def compare(
         ['StocBiO', 'SOBA']
     """
     seeds = as_seeds(seeds)
-    if not isinstance(solvers, Mapping) or not solvers:
-        raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
-    if isinstance(steps, Mapping) and set(steps) != set(solvers):
-        raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
-    steps_of = steps if isinstance(steps, Mapping) else dict.fromkeys(solvers, steps)
+    check_surroundings(metrics, folder, mesh)
+    checked = prepare(problem, x0, y0)
+    steps_of = _steps_of(solvers, steps)
+    for name, solver in solvers.items():
+        checks.text("the name of a solver", name, "SOBA")
+        check_solver(solver, tree.dtype(checked[1]))
+        check_length(steps_of[name], max_calls, measurements)
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
@@ -153,17 +166,19 @@ def compare(
     return Comparison(table, facts)
 
 
+def _steps_of(solvers: Mapping[str, BilevelSolver], steps: int | Mapping[str, int] | None) -> Mapping[str, int | None]:
+    """The steps of each solver."""
+    if not isinstance(solvers, Mapping) or not solvers:
+        raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
+    if not isinstance(steps, Mapping):
+        return dict.fromkeys(solvers, steps)
+    if set(steps) != set(solvers):
+        raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(map(str, steps))}.")
+    return steps
+
+
 def _first(lane: Table, metric: str, target: float) -> dict[str, float]:
     if metric not in lane:
         raise ValueError(f"no metric {metric!r} was measured; there is {', '.join(lane)}.")
     hits = np.flatnonzero(lane[metric] <= target)
     return {name: float(lane[name][hits[0]]) if hits.size else float("inf") for name in ("step", "calls", "seconds")}
-
-
-def _write_csv(path: Path, table: Table) -> None:
-    write_bytes(path, tables.as_csv(tables.as_rows(table)).encode())
-
-
-def _read_csv(path: Path) -> Table:
-    table = tables.as_columns(tables.from_csv(path.read_text()))
-    return table | ({"finite": table["finite"] == "True"} if "finite" in table else {})

@@ -28,6 +28,7 @@ class Final:
     share: float = 0.2
 
     def __post_init__(self) -> None:
+        checks.text("metric", self.metric, "gradient_norm")
         checks.number("share", self.share, low=0.0, high=1.0, strict=True)
 
     def __call__(self, table: Table) -> Score:
@@ -46,6 +47,7 @@ class CallsToReach:
 
     def __post_init__(self) -> None:
         checks.number("target", self.target)
+        checks.text("metric", self.metric, "gradient_norm")
 
     def __call__(self, table: Table) -> Score:
         reached = _column(table, self.metric) <= self.target

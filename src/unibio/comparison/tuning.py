@@ -12,14 +12,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from unibio.comparison.criteria import Criterion, Final
-from unibio.core import checks
-from unibio.core.problem import Problem
+from unibio.core import checks, kinds, tree
+from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
-from unibio.run.ensemble import as_seeds, kept_ensemble
+from unibio.run.ensemble import as_seeds, check_length, check_surroundings, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
+from unibio.run.start import fault_at_start
 from unibio.solvers.step_sizes import replaced, step_size_fields
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both levels
@@ -71,7 +72,10 @@ def tune(
             same call continues.
     """
     seeds = as_seeds(seeds)
-    check_solver(solver, jnp.dtype(float))
+    check_surroundings(metrics, folder, mesh)
+    check_length(steps, max_calls, measurements)
+    kinds.is_a("criterion", criterion, Criterion, "Final(), CallsToReach(target) or a function of a table")
+    check_solver(solver, tree.dtype(prepare(problem, x0, y0)[1]))
     checks.whole_number("lanes", lanes, low=1)
     settings = _settings(dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid)
     candidates = [_with(solver, setting) for setting in settings]
@@ -92,20 +96,22 @@ def tune(
     scores = [criterion(table) for table in tables]
     best = min(range(len(scores)), key=lambda i: scores[i])
     if not np.isfinite(scores[best][-1]):
-        raise ValueError(
-            f"none of the {len(settings)} settings has a finite score under {criterion!r}: they diverged, or the "
-            "metric is NaN everywhere. Try smaller step sizes in grid=…, or another metric."
-        )
+        why = "they diverged, or the metric is NaN everywhere. Try smaller step sizes in grid=…, or another metric"
+        why = fault_at_start(*prepare(problem, x0, y0)) or why
+        raise ValueError(f"none of the {len(settings)} settings has a finite score under {criterion!r}: {why}.")
     return Tuned(candidates[best], settings, scores, tables)
 
 
 def _settings(grid: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     """Every combination of the values in the grid."""
+    if not isinstance(grid, Mapping):
+        raise TypeError(f'grid must be values by field, such as {{"step_size": [0.1, 0.3]}}; got {grid!r}.')
     for name, values in grid.items():
-        if np.ndim(values) != 1:
+        checks.text("a field of the grid", name, "step_size")
+        if np.ndim(checks.numbers(f"grid[{name!r}]", values)) != 1:
             raise ValueError(f"grid[{name!r}] must be a list of numbers; got {values!r}.")
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not settings:
+    if not settings or not grid:
         raise ValueError("the grid is empty: give every field at least one value.")
     return settings
 

@@ -103,13 +103,14 @@ class Dataset(eqx.Module):
                 raise ValueError(
                     f"batch_size {batch_size} is larger than the data ({rows} samples); leave it out to use them all."
                 )
-        self.data = jax.tree.map(jnp.asarray, data)
+        self.data = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: checks.numbers("data" + jax.tree_util.keystr(path), leaf), data
+        )
         self.turn = None
         self.batch_size = batch_size
+        checks.flag("stream", stream)
         replace = not stream if replace is None else replace
-        for name, value in (("replace", replace), ("stream", stream)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{name} must be True or False; got {value!r}.")
+        checks.flag("replace", replace)
         if stream and replace:
             raise ValueError("a stream draws without replacement: leave out replace=True, or stream=True.")
         self.replace, self.stream = replace, stream

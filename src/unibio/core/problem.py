@@ -1,14 +1,14 @@
 """The one place where a bilevel problem is stated."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, show, tree
+from unibio.core import checks, kinds, show, tree
 from unibio.core.batches import AllSamples, Dataset, Full, Sampler
 from unibio.core.means import check_means
 from unibio.core.noise import AnyBatch, visible
@@ -16,6 +16,12 @@ from unibio.core.streams import Site, Turn
 from unibio.core.tree import Number, PyTree
 
 _STREAMS = 2**32 - 2  # the streams' number among the steps of a run, which fold theirs into its key
+
+
+class Function(Protocol):
+    """f or g."""
+
+    def __call__(self, x: PyTree, y: PyTree, batch: Any, /) -> jax.Array: ...
 
 
 class Problem(eqx.Module):
@@ -53,8 +59,7 @@ class Problem(eqx.Module):
         g_batches: Sampler | None = None,
     ) -> None:
         for name, fn in (("f", f), ("g", g)):
-            if not callable(fn):
-                raise TypeError(f"{name} must be a function {name}(x, y, batch) -> scalar; got {type(fn).__name__}.")
+            kinds.is_a(name, fn, Function, f"a function {name}(x, y, batch) -> scalar")
         self.f, self.g = as_pytree(f), as_pytree(g)
         if p is not None:
             checks.number("p", p, low=2.0, remedy="p = 2 is strong convexity; leave it out if you do not know it.")
@@ -62,10 +67,7 @@ class Problem(eqx.Module):
         self.f_batches = Full() if f_batches is None else f_batches
         self.g_batches = Full() if g_batches is None else g_batches
         for name, sampler in (("f_batches", self.f_batches), ("g_batches", self.g_batches)):
-            if isinstance(sampler, type) or not all(
-                callable(getattr(sampler, method, None)) for method in ("draw", "batch", "whole")
-            ):
-                raise TypeError(f"{name} must be a sampler such as Dataset or Noise; got {type(sampler).__name__}.")
+            kinds.is_a(name, sampler, Sampler, "a sampler such as Dataset or Noise")
 
     def __repr__(self) -> str:
         levels = ((name, getattr(self, name), getattr(self, f"{name}_batches")) for name in ("f", "g"))
@@ -112,12 +114,10 @@ def _where(batches: Sampler) -> str:
 
 
 def as_pytree(fn: Any) -> Any:
-    """A plain function becomes a leafless pytree, compared by identity; a Module keeps its leaves."""
-    if fn is None or isinstance(fn, (eqx.Module, jax.tree_util.Partial)):
-        return fn
-    if isinstance(fn, type) or not callable(fn):
-        raise TypeError(f"expected a function, or an equinox Module that can be called; got {fn!r}.")
-    return jax.tree_util.Partial(fn)
+    """A plain function becomes a leafless pytree, compared by identity; a Module keeps its leaves. Anything else stays
+    as it is, for `kinds.is_a` to refuse it by name."""
+    is_pytree = isinstance(fn, (eqx.Module, jax.tree_util.Partial))
+    return fn if is_pytree or isinstance(fn, type) or not callable(fn) else jax.tree_util.Partial(fn)
 
 
 def _draws(sampler: Sampler, key: jax.Array, count: int, x: PyTree, y: PyTree, site: Site | None) -> PyTree:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from unibio.core import show
+from unibio.core import kinds, show
 from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import Number, PyTree
@@ -123,6 +123,7 @@ class State(Protocol):
     def y(self) -> PyTree: ...
 
 
+@kinds.part
 class BilevelSolver(Protocol):
     """An algorithm. Its state has at least x and y; its numbers are leaves, its sizes static."""
 
@@ -135,6 +136,7 @@ class BilevelSolver(Protocol):
         ...
 
 
+@kinds.part
 class LowerSolver(Protocol):
     """Minimises a function known only by a stochastic gradient; it knows no bilevel problem.
 
@@ -145,7 +147,26 @@ class LowerSolver(Protocol):
     def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]: ...
 
 
+@kinds.part
 class Hypergradient(Protocol):
     """An estimator of ∇Φ(x) from a point (x, y) near (x, y*(x))."""
 
     def __call__(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> tuple[PyTree, HyperInfo]: ...
+
+
+class Projection(Protocol):
+    """Brings x back into a set."""
+
+    def __call__(self, x: PyTree, /) -> PyTree: ...
+
+
+class Schedule(Protocol):
+    """A factor for the step size of step t."""
+
+    def __call__(self, t: jax.Array, /) -> Any: ...
+
+
+class Watch(Protocol):
+    """What `trajectory` notes of each state: a tree of arrays."""
+
+    def __call__(self, state: Any, /) -> PyTree: ...

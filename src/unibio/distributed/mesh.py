@@ -70,6 +70,12 @@ def _fail(kind: type[BaseException], error: BaseException, trace: TracebackType 
     os._exit(1)
 
 
+def check_mesh(value: Mesh | None) -> None:
+    """`value` must be a mesh as `mesh()` makes it, or None."""
+    if value is not None and (not isinstance(value, Mesh) or SAMPLES not in value.shape):
+        raise TypeError(f"mesh must be one such as unibio.distributed.mesh(), or left out; got {value!r}.")
+
+
 def mesh(parameters: int = 1) -> Mesh:
     """A mesh of all devices of all processes. Its axis `samples` is for data, and its axis `parameters`, of the given
     size, for a `rule` of `shard` that cuts y."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,10 +28,21 @@ def encode(facts: Facts, groups: dict[str, Any]) -> bytes:
 
 
 def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
-    """Reads what `encode` wrote. Raises a ValueError if that has been changed."""
+    """Reads what `encode` wrote. Raises a ValueError if that has been changed, or was never written by `encode`."""
     start = len(_MAGIC) + _DIGEST
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]:
-        raise ValueError("it is damaged or no checkpoint.")
+        raise ValueError(_DAMAGED)
+    try:
+        return _decoded(content, start)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        # The checksum is right, so that somebody has made this file by other means.
+        raise ValueError(f"{_DAMAGED} ({type(error).__name__}: {error})") from None
+
+
+_DAMAGED = "it is damaged or no checkpoint."
+
+
+def _decoded(content: bytes, start: int) -> tuple[Facts, dict[str, Any]]:
     end = content.index(b"\n", start)
     facts = json.loads(content[start:end])
     place = end + 1
@@ -38,11 +50,16 @@ def decode(content: bytes) -> tuple[Facts, dict[str, Any]]:
     def array(described: tuple[str, list[int]]) -> np.ndarray:
         nonlocal place
         dtype, shape = jnp.dtype(described[0]), described[1]
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or place + size > len(content):
+            raise ValueError(f"it has no array of shape {shape}")
         place += size
         return np.frombuffer(content[place - size : place], dtype).reshape(shape)
 
-    return facts, {name: _each(group, array) for name, group in facts.pop("arrays").items()}
+    groups = {name: _each(group, array) for name, group in facts.pop("arrays").items()}
+    if place != len(content):
+        raise ValueError("it has more bytes than its arrays")
+    return facts, groups
 
 
 def _each(group: Any, fn: Callable[[Any], Any]) -> Any:

@@ -1,6 +1,10 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and earlier ones that are kept under another name."""
 
+import contextlib
+import datetime
+import itertools
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +13,8 @@ from typing import BinaryIO
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
+    if path.exists() and not path.is_file():  # a rename would replace a device such as /dev/null
+        raise OSError(f"{path} is no regular file, so nothing is written there.")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -28,3 +34,27 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """All of these bytes, or nothing."""
     write_file(path, lambda file: file.write(content))
+
+
+def dated(path: Path) -> Path:
+    """The path with the date and time behind its name; where that name is taken, with a number behind it."""
+    now = datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    names = (f"{path.name}.{now}" + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    return next(other for other in map(path.with_name, names) if not os.path.lexists(other))
+
+
+def set_aside(path: Path) -> Path:
+    """Gives a file or folder its dated name, and returns that. Nothing else is replaced."""
+    return path.rename(dated(path))
+
+
+def discard(folder: Path, ours: re.Pattern[str]) -> None:
+    """Deletes the files in a folder whose whole names are `ours`, and the folder if it is empty then. Everything else
+    stays, and so does a link to a folder."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody else's files are in it
+        folder.rmdir()

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from unibio.files.archive import Facts, decode, encode
 from unibio.files.atomic import write_bytes
 
 Table = dict[str, np.ndarray]
+OURS = re.compile(r"\.?[0-9a-f]{32}\.table(\..*)?")  # the names of files that a store writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Store:
         content = self.agreed(path.read_bytes() if path.exists() else b"")
         try:
             if content:
-                return decode(content)[1]["table"]
+                return _checked(decode(content)[1].get("table"))
         except ValueError as error:
             warnings.warn(f"{path} is made anew: {error}", RuntimeWarning, stacklevel=4)
         made = make()
@@ -55,3 +57,10 @@ class Store:
         except OSError as error:  # what was computed is not thrown away for it
             warnings.warn(f"{path} is not kept: {error.strerror or error}.", RuntimeWarning, stacklevel=4)
         return made
+
+
+def _checked(table: Table | list[np.ndarray] | None) -> Table:
+    """The table of a file, if it is one."""
+    if not isinstance(table, dict):
+        raise ValueError("it holds no table")
+    return table

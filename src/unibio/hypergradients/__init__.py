@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.noise import Noise
 from unibio.core.problem import Problem, check_functions, prepare
 from unibio.core.programs import compiled, computed
@@ -61,7 +61,7 @@ def hypergradient(
     """
     problem, x, y = prepare(problem, x, y)
     method = CG() if method is None else method
-    checks.instance("method", method, "CG(), Exact(), Neumann() or Unrolled(…)")
+    kinds.is_a("method", method, Hypergradient, "CG(), Exact(), Neumann() or Unrolled(…)")
     checks.random_key(key)
     method = tree.cast(method, tree.dtype(x))
     value, info, singular = evaluated(method, problem, x, y, key)

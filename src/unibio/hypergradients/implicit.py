@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, coordinates, linear, oracle, tree
+from unibio.core import checks, coordinates, kinds, linear, oracle, tree
 from unibio.core.noise import AnyBatch, Noise
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, Evaluation, HyperInfo, add_counts, count
@@ -209,7 +209,8 @@ class CG(Implicit):
     def __check_init__(self) -> None:
         checks.number("rtol", self.rtol, low=0.0)
         checks.whole_number("max_steps", self.max_steps, low=1)
-        checks.instance("preconditioner", self.preconditioner, "Auto(), Jacobi(), Power() or Identity()")
+        choices = "Auto(), Jacobi(), Power() or Identity()"
+        kinds.is_a("preconditioner", self.preconditioner, Preconditioner, choices)
 
     def prepare(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array | None) -> Prepared:
         batch = problem.g_batch(key, x, y, Site.hessian)

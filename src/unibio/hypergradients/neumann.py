@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, coordinates, linear, oracle, tree
+from unibio.core import checks, coordinates, kinds, linear, oracle, tree
 from unibio.core.problem import Problem
 from unibio.core.protocols import Calls, add_counts, count
 from unibio.core.status import Status
@@ -21,6 +21,7 @@ from unibio.hypergradients.preconditioners import Power, Preconditioner
 Factor = Any  # (u, realisation) ↦ (I − s·M H(ζ)) u
 
 
+@kinds.part
 class Form(Protocol):
     """How the series is summed: `products(Q)` at most, and (Σ, last term, products) from a factor.
 
@@ -138,8 +139,8 @@ class Neumann(Implicit):
     def __check_init__(self) -> None:
         checks.whole_number("terms", self.terms, low=1)
         checks.whole_number("power_steps", self.power_steps, low=1)
-        checks.instance("form", self.form, "Horner(), Independent(), Nested() or Randomised()")
-        checks.instance("preconditioner", self.preconditioner, "Power(), Jacobi() or Identity()")
+        kinds.is_a("form", self.form, Form, "Horner(), Independent(), Nested() or Randomised()")
+        kinds.is_a("preconditioner", self.preconditioner, Preconditioner, "Power(), Jacobi() or Identity()")
         if self.scale is not None:
             checks.number("scale", self.scale, low=0.0, strict=True, remedy="Leave it out to have it estimated.")
 

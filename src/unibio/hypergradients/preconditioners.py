@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, coordinates, linear, oracle, tree
+from unibio.core import checks, coordinates, kinds, linear, oracle, tree
 from unibio.core.batches import AllSamples, Batch
 from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
@@ -25,6 +25,7 @@ class Diagonal(NamedTuple):
     hvp: jax.Array
 
 
+@kinds.part
 class Preconditioner(Protocol):
     """A positive diagonal for the Hessian on a batch."""
 

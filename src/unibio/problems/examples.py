@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import ArrayLike
 
+from unibio.core import checks
 from unibio.core.batches import Sampler
-from unibio.core.checks import as_real, real_array
+from unibio.core.checks import as_real
 from unibio.core.coordinates import abs_pow, spow
 from unibio.core.noise import AnyBatch
 from unibio.core.problem import Problem
@@ -85,11 +86,13 @@ def example3(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | N
     x and y are scalars, or vectors of one length (then f, g and Φ are sums over the
     coordinates).
     """
+    checks.number("p", p, low=2.0)
     return Problem(_SineUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
 def example4(p: Number, f_batches: Sampler | None = None, g_batches: Sampler | None = None) -> Problem:
     """f = Σ spow(y_i, p−1), g = ‖y‖_p^p/p − Σ y_i sin x_i; Φ(x) = Σ sin x_i. x and y: vectors of one length."""
+    checks.number("p", p, low=2.0)
     return Problem(_PowerUpper(p), _PowerLower(p), p, f_batches=f_batches, g_batches=g_batches)
 
 
@@ -101,12 +104,15 @@ def coupled_example3(
 
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """
-    lower = _CoupledLower(p, real_array("coupling", coupling))
+    checks.number("p", p, low=2.0)
+    lower = _CoupledLower(p, checks.matrix("coupling", coupling))
     return Problem(_SineUpper(p), lower, p, f_batches=f_batches, g_batches=g_batches)
 
 
 def quadratic(hessian: ArrayLike, coupling: ArrayLike, target: ArrayLike) -> Problem:
     """f = ½‖y − t‖² + ‖x‖²/20, g = ½yᵀHy − yᵀBx; y*(x) = H⁻¹Bx, ∇Φ(x) = x/10 + BᵀH⁻¹(H⁻¹Bx − t)."""
-    arrays = {"hessian": hessian, "coupling": coupling, "target": target}
-    hessian, coupling, target = (real_array(name, value) for name, value in arrays.items())
-    return Problem(_QuadraticUpper(target), _QuadraticLower(hessian, coupling), 2.0)
+    h = checks.matrix("hessian", hessian)
+    b, t = checks.matrix("coupling", coupling, h.shape[0]), checks.real_array("target", target)
+    if h.shape[0] != h.shape[1] or t.shape != h.shape[:1]:
+        raise ValueError(f"hessian must be square and target a vector of its size; got shapes {h.shape} and {t.shape}.")
+    return Problem(_QuadraticUpper(t), _QuadraticLower(h, b), 2.0)

@@ -1,7 +1,6 @@
 """Data hyper-cleaning for any model: the upper level learns from clean samples which training samples to trust."""
 
 import abc
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.batches import Batch, Dataset
 from unibio.core.coordinates import abs_pow
 from unibio.core.problem import Problem, as_pytree
@@ -24,7 +23,16 @@ class Setting(NamedTuple):
     y: PyTree
 
 
-Loss = Callable[[jax.Array, Any], jax.Array]  # (outputs, labels) ↦ a loss for each sample
+class Loss(Protocol):
+    """(outputs, labels) ↦ a loss for each sample."""
+
+    def __call__(self, outputs: jax.Array, labels: Any, /) -> jax.Array: ...
+
+
+class Model(Protocol):
+    """(params, inputs) ↦ outputs, a row for each sample."""
+
+    def __call__(self, params: PyTree, inputs: Any, /) -> jax.Array: ...
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -36,6 +44,9 @@ class LpLoss(eqx.Module):
     """Σ_j |output_j − target_j|^p for each sample."""
 
     p: Any = eqx.field(converter=checks.as_real)
+
+    def __check_init__(self) -> None:
+        checks.number("LpLoss(p)", self.p, low=1.0)
 
     def __call__(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
         return jnp.sum(abs_pow(outputs - targets, self.p).reshape(outputs.shape[0], -1), axis=1)
@@ -73,6 +84,9 @@ class PerSample(Weights):
 
     start: float = eqx.field(default=0.0, static=True)
 
+    def __check_init__(self) -> None:
+        checks.number("PerSample(start=…)", self.start)
+
     def init(self, samples: int, dtype: jnp.dtype) -> jax.Array:
         return jnp.full(samples, self.start, dtype)
 
@@ -107,6 +121,9 @@ class LossNetwork(Weights):
     """
 
     hidden: int = eqx.field(static=True, default=16)
+
+    def __check_init__(self) -> None:
+        checks.whole_number("hidden", self.hidden, low=1)
 
     def init(self, samples: int, dtype: jnp.dtype) -> dict[str, jax.Array]:
         grid = np.linspace(-1, 1, self.hidden)
@@ -202,8 +219,20 @@ def _shapes(x: PyTree) -> tuple[tuple[int, ...], ...]:
     return tuple(jnp.shape(leaf) for leaf in jax.tree.leaves(x))
 
 
+def _classes(apply: Model, params: PyTree, dataset: Dataset) -> int:
+    """How many outputs the model has for a sample."""
+    inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), dataset.data[0])
+    try:
+        outputs = jax.eval_shape(apply, params, inputs)
+    except Exception as error:
+        raise ValueError(f"apply(params, inputs) failed on one row of the inputs: {error}") from error
+    if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.ndim != 2 or outputs.shape[0] != 1:
+        raise ValueError(f"apply(params, inputs) must return an array (samples, classes); on one sample got {outputs}.")
+    return int(outputs.shape[1])
+
+
 def hyper_cleaning(
-    apply: Callable[[PyTree, Any], jax.Array],
+    apply: Model,
     params: PyTree,
     train: tuple[Any, Any],
     validation: tuple[Any, Any],
@@ -238,11 +267,20 @@ def hyper_cleaning(
     """
     params = checks.variable("params", params)
     dtype = tree.dtype(params)
+    checks.number("p", p, low=2.0)
     checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
     checks.whole_number("batch_size", batch_size, low=1)
     for name, pair in (("train", train), ("validation", validation)):
         checks.pair(name, pair)
     datasets = [Dataset(pair, min(batch_size, len(pair[1]))) for pair in (train, validation)]
+    kinds.is_a("apply", apply, Model, "a function (params, inputs) -> outputs")
+    kinds.is_a("loss", loss, Loss, "a function (outputs, labels) -> a loss for each sample, such as cross_entropy")
+    kinds.is_a("weights", weights, Cleaning, "PerSample(), Shared(groups), LossNetwork(), NoiseRate() or your own")
+    if rho is not None:
+        checks.number("rho", rho, low=0.0, remedy="It is the weight of mean λ².")
+    if loss is cross_entropy:
+        for name, dataset in (("train", datasets[0]), ("validation", datasets[1])):
+            checks.class_labels(f"the labels of {name}", dataset.data[1], _classes(apply, params, dataset))
     apply, loss = as_pytree(apply), as_pytree(loss)
     x = weights.init(datasets[0].n, dtype)
     upper, lower = _Upper(apply, loss, weights, rho), _Lower(apply, loss, weights, p, c, _shapes(x))

@@ -51,6 +51,7 @@ def lp_regression(
         c: weight of ‖w‖_p^p.
         batch_size: samples in a random batch, at both levels; by default a batch is every sample once.
     """
+    checks.number("p", p, low=2.0)
     checks.number("c", c, low=0.0, remedy="It is the weight of the regulariser.")
     for name, pair in (("train", train), ("validation", validation)):
         checks.pair(name, pair)
@@ -72,6 +73,11 @@ def corrupted_regression(
     n: int = 500, d: int = 20, *, share: float = 0.3, shift: float = 3.0, seed: int = 0
 ) -> CorruptedRegression:
     """n training samples, a random `share` of them with targets too large by `shift`, and n // 2 clean samples."""
+    checks.whole_number("n", n, low=2)
+    checks.whole_number("d", d, low=1)
+    checks.number("share", share, low=0.0, high=1.0)
+    checks.number("shift", shift)
+    checks.whole_number("seed", seed, low=0, high=checks.LONGEST)
     rng = np.random.default_rng(seed)
     truth, features = rng.normal(size=d), rng.normal(size=(n + n // 2, d))
     targets = features @ truth + 0.3 * rng.normal(size=n + n // 2)

@@ -4,9 +4,12 @@ A file is a line of JSON and raw arrays behind the SHA-256 of both: no pickle, n
 another name, flushed to disk and renamed, so that a crash leaves the older ones as they were.
 """
 
+import contextlib
 import dataclasses
+import errno
 import os
 import re
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.files.archive import Facts, decode, encode
 from unibio.files.atomic import write_bytes
-from unibio.run import history_file
+from unibio.run import checkpoint_facts, history_file
 from unibio.run.between import Between, End, View
 from unibio.run.identity import circumstances, compared, next_step
 from unibio.run.record import Anchor, Record
@@ -31,6 +34,10 @@ from unibio.run.rows import length, up_to
 _SUFFIX = ".checkpoint"
 _FORMAT = 3  # of the JSON in a checkpoint; files in another format are refused
 _NAME = re.compile(r"step-\d{12}\.checkpoint")
+_UNFINISHED = re.compile(
+    r"\.step-\d{12}\.checkpoint\.[a-z0-9_]+|\.history-\d+\.log\.[a-z0-9_]+"
+)  # of a write that was killed
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.EFBIG}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +58,10 @@ class Checkpoints:
     strict: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folder, (str, os.PathLike)) or "\0" in str(self.folder):
-            raise TypeError(f"Checkpoints(folder=…) must be a path; got {self.folder!r}.")
-        checks.whole_number("every", self.every, low=1)
-        checks.whole_number("keep", self.keep, low=1)
+        checks.path("Checkpoints(folder=…)", self.folder)
+        checks.flag("strict", self.strict)
+        checks.whole_number("every", self.every, low=1, high=checks.LONGEST)
+        checks.whole_number("keep", self.keep, low=1, high=checks.LONGEST)
 
     def files(self) -> list[Path]:
         """The checkpoints in the folder, the newest first. Files with other names are ignored."""
@@ -76,25 +83,51 @@ class Checkpoints:
         ….damaged, a warning says so, and the next newest one is tried. A file in another format is always refused. With
         `strict=False` a checkpoint of another run is used, and a warning says what differs; else
         one of another run is refused with what differs."""
-        for leftover in Path(self.folder).glob(f".step-*{_SUFFIX}.*"):  # of a write that was killed
-            leftover.unlink(missing_ok=True)
+        for leftover in Path(self.folder).glob(".*"):
+            if _UNFINISHED.fullmatch(leftover.name):
+                with contextlib.suppress(OSError):  # where nothing may be deleted, it stays
+                    leftover.unlink(missing_ok=True)
         for path in self.files():
             try:
-                facts, arrays = decode(path.read_bytes())
-            except (ValueError, OSError) as error:
+                facts, arrays = self._read(path)
+            except (_Damaged, OSError) as error:
                 warnings.warn(f"{path} is passed over: {error}", RuntimeWarning, stacklevel=4)
-                path.replace(path.with_name(path.name + ".damaged"))  # or it would outlive newer ones with lower steps
+                with contextlib.suppress(OSError):  # it would outlive newer ones with lower steps
+                    path.replace(path.with_name(path.name + ".damaged"))
                 continue
-            if facts.get("format") != _FORMAT:
-                raise ValueError(
-                    f"{path} was written by an older version of unibio, which stored too little to tell whether it "
-                    "belongs to this run. Use another folder, delete this one, or finish the run with that version."
-                )
             differing = [name for name in identity if facts["run"].get(name) != identity[name]]
             if differing:
                 self.object_to(path, f"belongs to another run, which differs in {', '.join(differing)}")
             return self._with_history(facts, arrays)
         return None
+
+    def _read(self, path: Path) -> tuple[Facts, dict[str, Any]]:
+        """What a file holds. Raises `_Damaged` if that is no checkpoint."""
+        try:
+            facts, arrays = decode(path.read_bytes())
+            if facts.get("format") == _FORMAT:
+                checkpoint_facts.check(facts, arrays)
+                return facts, arrays
+        except ValueError as error:
+            raise _Damaged(str(error)) from None
+        raise ValueError(
+            f"{path} was written by an older version of unibio, which stored too little to tell whether it "
+            "belongs to this run. Use another folder, delete this one, or finish the run with that version."
+        )
+
+    def check_writable(self) -> None:
+        """Raises an OSError if no file can be made in the folder, for a reason that will not go away by itself."""
+        try:
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".unibio.")
+            os.close(handle)
+            os.unlink(name)
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise OSError(
+                    f"checkpoints cannot be written into {self.folder}: {error.strerror or error}. Choose a folder "
+                    "that you may write to, or leave out checkpoint=…"
+                ) from None
 
     def object_to(self, path: Path, why: str) -> None:
         """Raises an error that says why this checkpoint is not used; with `strict=False` only warns."""
@@ -117,6 +150,10 @@ class Checkpoints:
         return facts | {"intact": intact}, arrays | tables
 
 
+class _Damaged(Exception):
+    """A file is no checkpoint, or was changed."""
+
+
 class Keeper(Between):
     """Writes the checkpoints of a run, and reads them when it is resumed. The history lies in a file of its own, which
     grows from checkpoint to checkpoint, so that a long run does not write all of it each time; after a restart a new
@@ -133,6 +170,9 @@ class Keeper(Between):
         self.found: Facts | None = None  # what the file says that this run was resumed from
         self.generation: int | None = None  # of the history file: the restarts with which it was begun
         self.length, self.taken, self.writes = 0, (0, 0), 0
+        self.on_disk: int | None = None  # the step of the newest checkpoint
+        self.failure = ""  # why the last write failed; "" if it did not
+        self._told: set[str] = set()  # the reasons that a warning has named
 
     def limit(self, step: int) -> int:
         return (step // self.files.every + 1) * self.files.every
@@ -141,7 +181,16 @@ class Keeper(Between):
         due = view.end is not None or view.record.step == view.steps or view.record.step % self.files.every == 0
         if due and not view.begins and view.state is not None:
             self.store(view)
-        return None
+        if view.end is None or view.end.status != Status.interrupted:
+            return None
+        return view.end._replace(why=f"{view.end.why}; {self._where_to_go_on(view.record.step)}")
+
+    def _where_to_go_on(self, step: int) -> str:
+        """What the same call will do after an interruption at this step."""
+        if self.on_disk == step:
+            return "the same call goes on from there"
+        where = "from the start" if self.on_disk is None else f"from step {self.on_disk}"
+        return f"no checkpoint could be written there ({self.failure}): the same call goes on {where}"
 
     def store(self, view: View) -> None:
         """Writes the state, what was recorded since the last time, where back-off would go back to, and the probe."""
@@ -182,14 +231,26 @@ class Keeper(Between):
             }
             self.files.write(record.step, facts, states)
         except OSError as error:
-            why = f"{error.strerror or error}. Earlier ones in {self.files.folder} are intact."
-            warnings.warn(f"no checkpoint at step {record.step}: {why}", RuntimeWarning, stacklevel=4)
+            self._failed(record.step, error.strerror or str(error))
             return
+        self.on_disk, self.failure = record.step, ""
         self.length, self.taken, self.writes = length, taken, self.writes + 1
         if self.writes == self.files.keep:  # no checkpoint that is left needs an older one
-            for other in path.parent.glob("history-*.log"):
-                if other != path:
+            for other in path.parent.iterdir():
+                if other != path and checkpoint_facts.is_history(other.name):
                     other.unlink(missing_ok=True)
+
+    def _failed(self, step: int, why: str) -> None:
+        """Takes note of a write that failed. Each reason is told once."""
+        self.failure = why
+        if why in self._told:
+            return
+        self._told.add(why)
+        text = f"no checkpoint at step {step}: {why}."
+        if self.on_disk is not None:
+            text += f" Earlier ones in {self.files.folder} are intact; the newest is that of step {self.on_disk}."
+        text += " The run goes on, and tries again at the next one."
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
 
     def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:
         """The run as the newest intact checkpoint has it, and the anchor for back-off; None if there is no checkpoint.
@@ -213,7 +274,7 @@ class Keeper(Between):
 
     def result_of(self, facts: Facts, arrays: dict[str, Any], wanted: PyTree) -> tuple[Result, Anchor | None]:
         """What a file holds, as the Result of a run that was interrupted, and its anchor."""
-        self.found = facts
+        self.found, self.on_disk = facts, facts["steps"]
         if facts["intact"]:
             self.generation, self.length = len(facts["restarts"]), facts["history"][1]
             self.taken = length(arrays["history"]), length(arrays["metrics"])
@@ -244,10 +305,16 @@ _MISFIT = (
 )
 
 
-def _restored(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    made = jnp.asarray(array)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        made = jax.random.wrap_key_data(made)
-    if made.shape != leaf.shape or made.dtype != leaf.dtype:
+def _restored(array: np.ndarray | jax.Array, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    """The array as the run expects it. Shape and dtype are compared first: JAX may not be able to read others."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    stored = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
+    if array.shape != stored.shape or array.dtype != stored.dtype:
         raise ValueError(_MISFIT)
-    return made
+    made = jnp.asarray(array)
+    if not is_key:
+        return made
+    key = jax.random.wrap_key_data(made)
+    if key.dtype != leaf.dtype:
+        raise ValueError(_MISFIT)
+    return key

@@ -18,6 +18,7 @@ from unibio.run.between import Between, End, Restart, View, ask
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, timed
 from unibio.run.record import Record, first_true
 from unibio.run.result import Table
+from unibio.run.start import fault_at_start
 
 _MOST_RESTARTS = 1000  # one after the other, without a step between them
 _STRETCH_SECONDS = 0.5  # how long a stretch should take, so that bars move and rules are asked
@@ -127,8 +128,8 @@ class Driver:
         self.record.spent_compiling(compiling)
         if bool(tree.all_finite((state.x, state.y))):
             return state, None
-        why = "the warm start became NaN or infinite, x and y are where it began: lower the lower step size"
-        return None, End(Status.diverged, why)
+        why = "the warm start became NaN or infinite, x and y are where it began"
+        return None, _ended(why, "lower the lower step size", fault_at_start(self.problem, self.x0, self.y0))
 
     def _advanced(self, solver: BilevelSolver, state: State) -> tuple[Any, End | Restart]:
         """Stretch after stretch, until an object ends the run or restarts it, or all steps are done."""
@@ -184,27 +185,38 @@ def _kept(each: Between, table: Table) -> int:
 
 
 class KeepFinite(Between):
-    """Undoes the first step after which x or y is not finite, and those after it, and ends the run there."""
+    """Undoes the first step after which x or y is not finite, and those after it, and ends the run there.
 
-    def __init__(self) -> None:
-        self._found: tuple[int, str] | None = None  # the last step that counts, and why the next one does not
+    Arguments:
+        start: x0 and y0, where f and g are looked at if that happens.
+    """
+
+    def __init__(self, start: tuple[PyTree, PyTree]) -> None:
+        self.start = start
+        self._found: tuple[int, str, str] | None = None  # the last step that counts, what the next one does, a remedy
 
     def keep(self, log: Table) -> int:
         self._found = None
         kept = first_true(log["bad"] > 0)
         if kept < len(log["bad"]):
             step = int(log["step"][kept])
-            self._found = step, _diagnosis(step, int(log["bad"][kept]), int(log["status"][kept]))
+            self._found = step, *_diagnosis(step, int(log["bad"][kept]), int(log["status"][kept]))
         return kept
 
     def after(self, view: View) -> End | None:
         found = None if view.restarted else self._found
         if view.end is None and found is not None and found[0] == view.record.step:
-            return End(Status.diverged, found[1])
+            return _ended(*found[1:], fault_at_start(view.problem, *self.start))
         return None
 
 
-def _diagnosis(step: int, bad: int, code: int) -> str:
+def _ended(what: str, remedy: str, fault: str) -> End:
+    """The end of a run in which numbers went bad: as diverged, unless there was a fault at the start already, which no
+    step size mends."""
+    return End(Status.not_finite, f"{what}: {fault}") if fault else End(Status.diverged, f"{what}: {remedy}")
+
+
+def _diagnosis(step: int, bad: int, code: int) -> tuple[str, str]:
     """What became NaN or infinite in a step, and what to try; `code` is the status of its hypergradient."""
     names, remedy = {
         1: ("x", "lower step_size"),
@@ -212,4 +224,4 @@ def _diagnosis(step: int, bad: int, code: int) -> str:
         3: ("x and y", "lower the step sizes, the lower one first"),
     }[bad]
     why = "" if Status(code) == Status.ok else f"; hypergradient: {Status(code).message}"
-    return f"{names} became NaN or infinite in step {step}: {remedy}{why}"
+    return f"{names} became NaN or infinite in step {step}", f"{remedy}{why}"

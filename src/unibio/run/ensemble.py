@@ -2,9 +2,11 @@
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.tree import PyTree
 from unibio.distributed.dataset import SAMPLES
+from unibio.distributed.mesh import check_mesh
 from unibio.distributed.processes import from_leader, gathered, is_leader
 from unibio.files.archive import Facts
 from unibio.files.store import Store
@@ -26,6 +29,8 @@ from unibio.run.metrics import Measure, Metric, as_measure
 from unibio.run.programs import CAPACITY, Log, advance, check_solver, initialise, timed
 from unibio.run.progress import terminal_progress
 from unibio.run.result import Table
+
+_MOST_SEEDS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +69,7 @@ def run_ensemble(
     The lanes run for `steps` steps, or until they have made `max_calls` calls on average. They are measured at the
     start and then `measurements` times, at equal distances of steps or calls. With a mesh
     the lanes are spread over its devices, the last one repeated to fill them up; every process gets all of them."""
-    if (steps is None) == (max_calls is None):
-        raise ValueError("say how long to run: either steps=… or max_calls=…")
-    checks.whole_number("max_calls" if steps is None else "steps", max_calls if steps is None else steps, low=1)
-    goal = int(steps or max_calls or 0)
-    checks.whole_number("measurements", measurements, low=1)
+    goal = check_length(steps, max_calls, measurements)
     problem, x0, y0 = prepare(problem, x0, y0)
     solver, keys = _lanes(solvers, tree.dtype(x0), keys, mesh)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
@@ -87,6 +88,26 @@ def run_ensemble(
                 lanes.measure(measure, problem, state)
     x, y = (state.x, state.y) if mesh is None else lanes.fetched((state.x, state.y))
     return Ensemble(x, y, lanes.table(), lanes.seconds, lanes.compiling)
+
+
+def check_length(steps: int | None, max_calls: int | None, measurements: int) -> int:
+    """How long an ensemble runs, in steps or in calls, whichever is given."""
+    if (steps is None) == (max_calls is None):
+        raise ValueError("say how long to run: either steps=… or max_calls=…")
+    name, goal = ("max_calls", max_calls) if steps is None else ("steps", steps)
+    checks.whole_number(name, goal, low=1, high=checks.LONGEST)
+    checks.whole_number("measurements", measurements, low=1)
+    return int(goal or 0)
+
+
+def check_surroundings(metrics: object, folder: str | os.PathLike[str] | None, mesh: Mesh | None) -> None:
+    """What all ensembles of a comparison share must make sense, before the first one is run."""
+    as_measure(metrics)
+    if folder is not None:
+        checks.path("folder", folder)
+        if Path(folder).exists() and not Path(folder).is_dir():
+            raise ValueError(f"folder={str(folder)!r} is a file; choose a folder.")
+    check_mesh(mesh)
 
 
 def _lanes(
@@ -212,10 +233,17 @@ def depends_on(
     return given | {"programs": programs, "versions": where["versions"], "settings": where["settings"]}
 
 
-def as_seeds(seeds: Any) -> list[int]:
+def as_seeds(seeds: object) -> list[int]:
     """Checks that the seeds are different whole numbers from 0 to 2³² − 1, at least one."""
-    listed = list(seeds) if isinstance(seeds, Iterable) else None
-    if not listed or not all(isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32 for seed in listed):
+    several = (
+        isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)) and getattr(seeds, "shape", None) != ()
+    )
+    listed = list(itertools.islice(seeds, _MOST_SEEDS + 1)) if several else []  # type: ignore[call-overload]
+    if len(listed) > _MOST_SEEDS:
+        raise ValueError(f"there are more than {_MOST_SEEDS:,} seeds, which no memory holds; got {seeds!r}.")
+    if not listed or not all(
+        isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) and 0 <= seed < 2**32 for seed in listed
+    ):
         raise ValueError(f"seeds must be whole numbers from 0 to 2³² − 1, at least one, e.g. range(8); got {seeds!r}.")
     if len(set(listed)) < len(listed):
         raise ValueError(f"seeds must differ from each other; got {listed}.")

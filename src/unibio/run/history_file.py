@@ -41,8 +41,24 @@ def read(path: Path, length: int) -> tuple[Tables, bool]:
     while place < len(content):
         end = place + _SIZE + int.from_bytes(content[place : place + _SIZE], "big")
         try:
-            blocks.append(decode(content[place + _SIZE : end])[1])
+            blocks.append(_checked(decode(content[place + _SIZE : end])[1]))
         except ValueError:
             intact = False
         place = end
     return {name: joined([block[name] for block in blocks]) for name in ("history", "metrics")}, intact
+
+
+_NEEDED = {"history": {"step", "calls", "direction_norm", "status"}, "metrics": {"step"}}
+
+
+def _checked(block: Tables) -> Tables:
+    """The block, if it has both tables, each with columns of numbers, as many in each."""
+    for name, needed in _NEEDED.items():
+        table = block.get(name)
+        if not isinstance(table, dict) or (table and not needed <= table.keys()):
+            raise ValueError(f"it has no table {name}")
+        if any(column.dtype.kind not in "biuf" or column.ndim != 1 for column in table.values()):
+            raise ValueError(f"the table {name} has columns that hold no numbers")
+        if len({len(column) for column in table.values()}) > 1:
+            raise ValueError(f"the table {name} has columns of different lengths")
+    return block

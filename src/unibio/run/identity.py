@@ -86,6 +86,8 @@ def compared(stored: Facts, now: Facts, stored_where: Facts, here: Facts) -> tup
     if not elsewhere:
         return "the next step from its state comes out differently", ""
     tolerance = 1e-6 if now["float64"] else 1e-3
+    if len(stored["numbers"]) != len(now["numbers"]):
+        return "the next step from its state has other variables", ""
     if not np.allclose(stored["numbers"], now["numbers"], rtol=tolerance, atol=tolerance**2, equal_nan=True):
         return f"the next step from its state differs by more than {tolerance:g}, also in {elsewhere}", ""
     return "", f"written under other circumstances ({elsewhere}): the next step agrees to {tolerance:g}, not to the bit"

@@ -4,21 +4,34 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
-from unibio.files.atomic import write_bytes
+from unibio.core import checks, kinds
+from unibio.files.atomic import set_aside, write_bytes
 from unibio.run.between import Between, View
 
 Row = dict[str, Any]
+
+
+class Stream(Protocol):
+    """What text can be written to."""
+
+    def write(self, text: str, /) -> int: ...
+    def flush(self) -> None: ...
+
+
+class Teller(Protocol):
+    """A function of what was last recorded."""
+
+    def __call__(self, row: Row, /) -> None: ...
 
 
 class Callback(Between):
     """Calls a function after every stretch of steps with a dictionary of the numbers that were last recorded: step,
     calls, seconds, direction_norm, restarts, and the metrics by name."""
 
-    def __init__(self, function: Callable[[Row], None]) -> None:
+    def __init__(self, function: Teller) -> None:
         self.function = function
 
     def begin(self, step: int, restarts: int) -> None:
@@ -38,6 +51,8 @@ class Lines(Callback):
     """One line of text for each stretch of steps, on stderr or on another stream."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
+        if stream is not None:
+            kinds.is_a("stream", stream, Stream, "a stream of text such as sys.stdout")
         self.stream = stream
 
     def __call__(self, row: Row) -> None:
@@ -49,11 +64,12 @@ class JSONLines(Callback):
     """A file with one JSON object a line, for each stretch of steps.
 
     A run that starts at step 0 begins the file anew. One that goes on from a later step continues it, without the lines
-    that an interrupted run wrote beyond that step. If the file cannot be written, a warning says so once, and the run
-    goes on.
+    that an interrupted run wrote beyond that step. A file in which some line is none of a log is kept under another
+    name, which a warning tells. If the file cannot be written, a warning says so once, and the run goes on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        checks.path("JSONLines(path)", path)
         self.path = Path(path)
         self._start: int | None = 0  # the step the run starts from, until its first row
         self._restarts = 0
@@ -65,22 +81,36 @@ class JSONLines(Callback):
     def __call__(self, row: Row) -> None:
         try:
             self._write(row)
-        except (OSError, ValueError, KeyError) as error:
+        except OSError as error:
             if not self._warned:
                 warnings.warn(f"the log {self.path} cannot be written: {error}", RuntimeWarning, stacklevel=2)
             self._warned = True
 
     def _write(self, row: Row) -> None:
         if self._start is not None:
-            earlier = self._lines_up_to(self._start) if self._start and self.path.exists() else []
-            write_bytes(self.path, "".join(earlier).encode())
+            earlier = self._earlier(self._start) if self.path.exists() else []
+            write_bytes(self.path, b"".join(earlier))
             self._start = None
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(json.dumps(row) + "\n")
 
-    def _lines_up_to(self, step: int) -> list[str]:
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]  # a killed run may leave half a line
-        rows = [json.loads(line) for line in whole]
-        kept = [row["step"] <= step and row.get("restarts", 0) <= self._restarts for row in rows]
-        return [line for line, keep in zip(whole, kept, strict=True) if keep]
+    def _earlier(self, step: int) -> list[bytes]:
+        """The lines of the file that belong to this run, which goes on from this step."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]  # a killed run may leave half a line
+        rows = [(line, _row(line)) for line in whole]
+        if any(row is None for _, row in rows):
+            kept = set_aside(self.path)
+            warnings.warn(f"{self.path} has lines that no run has written; it is kept as {kept}", stacklevel=5)
+        return [line for line, row in rows if step and row and row <= (self._restarts, step)]
+
+
+def _row(line: bytes) -> tuple[float, float] | None:
+    """The number of restarts and the step in a line of a log; None if it is no such line. A run writes them in this
+    order: after a restart it counts from an earlier step again."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    numbers = (row.get("restarts", 0), row.get("step")) if isinstance(row, dict) else (None, None)
+    return numbers if all(isinstance(number, (int, float)) for number in numbers) else None  # type: ignore[return-value]

@@ -5,6 +5,7 @@ file `step-….checkpoint` with all the rest, written by the first process when 
 that there is a checkpoint.
 """
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from unibio.run.record import Anchor
 from unibio.run.result import Result
 
 _SUFFIX = ".state"
+_STATE = re.compile(r"step-\d{12}\.state(\.orbax-checkpoint-tmp.*)?")  # with an ending: of a write that was killed
 
 
 class MeshKeeper(Keeper):
@@ -38,11 +40,12 @@ class MeshKeeper(Keeper):
         with self.orbax.StandardCheckpointer() as writer:
             states = view.state, None if record.anchor is None else record.anchor.state
             writer.save(self._folder(record.step), _plain_leaves(states), force=True)
+        self.on_disk = record.step
         if is_leader():
             self._write(record, (), probe)
             complete = {path.stem for path in self.files.files()}
-            for folder in Path(self.files.folder).glob(f"step-*{_SUFFIX}*"):  # also what a killed write left
-                if folder.name.split(".")[0] not in complete:
+            for folder in Path(self.files.folder).iterdir():
+                if _STATE.fullmatch(folder.name) and folder.name.split(".")[0] not in complete:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def resumed(self, wanted: PyTree) -> tuple[Result, Anchor | None] | None:

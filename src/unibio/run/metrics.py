@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unibio.core import checks, oracle, show, tree
+from unibio.core import checks, kinds, oracle, show, tree
 from unibio.core.problem import Problem, as_pytree
 from unibio.core.programs import compiled, computed
-from unibio.core.protocols import Calls, Hypergradient, HyperInfo, LowerInfo, State
+from unibio.core.protocols import Calls, Hypergradient, HyperInfo, LowerInfo, State, Watch
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients import CG, evaluated
@@ -42,7 +42,7 @@ class Truth(eqx.Module):
     method: Hypergradient = CG()
 
     def __check_init__(self) -> None:
-        checks.instance("method", self.method, "CG() or Exact()")
+        kinds.is_a("method", self.method, Hypergradient, "CG() or Exact()")
 
     eager: ClassVar[bool] = True  # called as it is: it shares programs with `lower_solution` and `hypergradient`
 
@@ -71,6 +71,12 @@ class LowerResidual(eqx.Module):
         return {"lower_residual": tree.norm(gradient)}
 
 
+class Apply(Protocol):
+    """A model: its parameters and a batch of inputs to its outputs, a row for each."""
+
+    def __call__(self, y: PyTree, inputs: Any, /) -> jax.Array: ...
+
+
 class Accuracy(eqx.Module):
     """Share of samples whose largest logit is their label.
 
@@ -81,14 +87,25 @@ class Accuracy(eqx.Module):
         name: what to call it.
     """
 
-    apply: Callable[[PyTree, Any], jax.Array] = eqx.field(converter=as_pytree)
+    apply: Apply = eqx.field(converter=as_pytree)
     inputs: Any
     labels: jax.Array
     name: str = eqx.field(static=True, default="accuracy")
 
+    def __check_init__(self) -> None:
+        kinds.is_a("apply", self.apply, Apply, "a function (y, inputs) -> logits")
+        checks.arrays("inputs", self.inputs)
+        checks.class_labels("labels", self.labels)
+        checks.text("name", self.name, "accuracy")
+
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
         right = jnp.argmax(self.apply(state.y, self.inputs), axis=-1) == jnp.asarray(self.labels)
         return {self.name: jnp.mean(right, dtype=tree.dtype(state.y))}
+
+
+def _as_names(value: object) -> object:
+    """A list as a tuple; anything else as it is, for the check."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 class OnHost(eqx.Module):
@@ -103,12 +120,11 @@ class OnHost(eqx.Module):
     """
 
     function: Callable[[Any], dict[str, float]] = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True, converter=tuple)
+    names: tuple[str, ...] = eqx.field(static=True, converter=_as_names)
 
     def __check_init__(self) -> None:
-        if not callable(self.function):
-            raise TypeError(f"function must be a function of the state; got {self.function!r}.")
-        if not self.names or not all(isinstance(name, str) for name in self.names):
+        kinds.is_a("function", self.function, Watch, "a function of the state")
+        if not isinstance(self.names, tuple) or not self.names or not all(isinstance(name, str) for name in self.names):
             raise TypeError(f"names must be the names of the numbers, such as ('score',); got {self.names!r}.")
 
     def __call__(self, problem: Problem, state: State) -> dict[str, jax.Array]:
@@ -176,12 +192,11 @@ def _checked(named: Any, dtype: jnp.dtype) -> dict[str, jax.Array]:
     return {name: jnp.asarray(value, dtype) for name, value in named.items()}
 
 
-def as_measure(metrics: Any) -> Measure:
+def as_measure(metrics: object) -> Measure:
     """One metric, or several, or none, as one callable pytree."""
     several = tuple(metrics) if isinstance(metrics, (list, tuple)) else (metrics,)
     for metric in several:
-        if isinstance(metric, type) or not callable(metric):
-            raise TypeError(f"a metric must be a function (problem, state) -> dict, such as Truth(); got {metric!r}.")
+        kinds.is_a("a metric", metric, Metric, "a function (problem, state) -> dict, such as Truth()")
         _check_signature(metric)
     return Measure(tuple(as_pytree(metric) for metric in several))
 

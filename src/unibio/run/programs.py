@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from unibio.core import tree
+from unibio.core import kinds, tree
 from unibio.core.problem import Problem, check_functions
 from unibio.core.programs import compiled
 from unibio.core.protocols import BilevelSolver, Calls, State
@@ -81,8 +81,7 @@ def one_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Arr
 
 def check_solver(solver: BilevelSolver, dtype: jnp.dtype) -> Any:
     """The solver with its numbers in the dtype of x."""
-    if isinstance(solver, type) or not all(callable(getattr(solver, name, None)) for name in ("init", "step")):
-        raise TypeError(f"solver must be an instance such as UniBiO(step_size=0.03); got {solver!r}.")
+    kinds.is_a("solver", solver, BilevelSolver, "an instance such as UniBiO(step_size=0.03)")
     return tree.cast(solver, dtype)
 
 

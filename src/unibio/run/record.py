@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -34,12 +35,19 @@ class Record:
     """History, metrics and totals of a run as it goes.
 
     `restarts` says why the run was started again from an earlier state, once for each time; `anchor` is where it would
-    go back to (None: the start).
+    go back to (None: the start); `origin` are digests of what the run was given (see `identity`).
     """
 
-    def __init__(self, x0: PyTree, resume: Result | None = None, anchor: Anchor | None = None) -> None:
+    def __init__(
+        self,
+        x0: PyTree,
+        resume: Result | None = None,
+        anchor: Anchor | None = None,
+        origin: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.x0 = x0
         self.anchor = anchor
+        self.origin = dict(origin)
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds
@@ -157,6 +165,7 @@ class Record:
             metrics,
             state,
             tuple(self.restarts),
+            self.origin,
         )
 
 

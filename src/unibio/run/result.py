@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from unibio.core import show
+from unibio.core import checks, show
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
 from unibio.files import figures
+from unibio.files.archive import Facts
 from unibio.files.atomic import write_file
 from unibio.files.store import Table as Table
 
@@ -33,7 +34,8 @@ class Result:
     `grad_f`, `grad_g`, `hvp`, `cross` and their sum `calls`, `seconds` so far (within a stretch of steps the clock is
     spread evenly), `ok` (whether the hypergradient was; `status` is its code), `restarts` so far. `metrics` has one
     entry per measurement, after `step` steps. `restarts` says why the run was started again from an earlier state, once
-    for each time; by default never.
+    for each time; by default never. `origin` holds digests of what the run was given, so that `solve(…, resume=…)` can
+    refuse to go on from another start, with another key or on another problem.
     """
 
     x: PyTree
@@ -48,6 +50,7 @@ class Result:
     metrics: Table
     state: Any = None
     restarts: tuple[str, ...] = ()
+    origin: Facts = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         last = {name: float(self.metrics[name][-1]) for name in ("phi", "gradient_norm") if name in self.metrics}
@@ -65,6 +68,8 @@ class Result:
 
         With a path the figure is also written there (.png, .svg or .pdf).
         """
+        if path is not None:
+            checks.path("path", path)
         table = self.metrics or self.history
         names = [name for name in table if name not in _NO_CURVE] if self.metrics else ["direction_norm"]
         curves = {name: (table["calls"], table[name]) for name in names}
@@ -73,6 +78,7 @@ class Result:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes everything but the solver's state to one .npz file, first under another name. Where x and y lie on
         several processes, all must call it, and the first one writes."""
+        checks.path("path", path)
         path = Path(path)
         arrays: dict[str, np.ndarray] = {}
         for name, table in (("history", self.history), ("metrics", self.metrics)):
@@ -104,6 +110,7 @@ class Result:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Result":
         """Reads what `save` wrote; `state` is None, so it can be looked at but not resumed."""
+        checks.path("path", path)
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = dict(archive)

@@ -56,5 +56,4 @@ class Interruption(Between):
         if not number:
             return None
         name = self.caught[0] if self.caught else "a signal to another process"
-        why = f"{name} after {view.record.step} steps; the same call goes on from there"
-        return End(Status.interrupted, why)
+        return End(Status.interrupted, f"{name} after {view.record.step} steps")

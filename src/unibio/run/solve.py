@@ -2,23 +2,24 @@
 
 import contextlib
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import on_mesh, placed
 from unibio.distributed.processes import is_leader, spans_processes
+from unibio.files.archive import Facts
 from unibio.run.back_off import BackOff, in_force
 from unibio.run.between import Between, View
 from unibio.run.checkpoints import Checkpoints, Keeper
 from unibio.run.driver import Driver, KeepFinite
 from unibio.run.identity import identity
-from unibio.run.logs import Callback
+from unibio.run.logs import Callback, Teller
 from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Measurements, Metric, as_measure
 from unibio.run.programs import check_solver, initialise
@@ -26,10 +27,10 @@ from unibio.run.progress import terminal_progress
 from unibio.run.record import Anchor, Record
 from unibio.run.result import Result
 from unibio.run.signals import Interruption, noted
-from unibio.run.stopping import StopWhen
+from unibio.run.stopping import Condition, StopWhen
 
-Rule = Between | Callable[[Problem, Any, Mapping[str, Any]], bool]
-Listener = Between | Callable[[dict[str, Any]], None]
+Rule = Between | Condition
+Listener = Between | Teller
 
 
 def solve(
@@ -78,13 +79,14 @@ def solve(
     _check_lengths(steps, every, chunk)
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
-    callbacks = _several("callbacks", callbacks, Callback, "functions of one dictionary")
-    keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
+    rules = _several("stop", stop, StopWhen, Condition, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    callbacks = _several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
+    origin = identity(problem, solver, x0, y0, key)
+    keeper = None if checkpoint is None else _keeper(checkpoint, origin, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
-    resumed, anchor = _resumed(resume, keeper, shapes, steps)
-    record = Record(x0, resumed, anchor)
+    resumed, anchor = _resumed(resume, keeper, shapes, steps, origin)
+    record = Record(x0, resumed, anchor, origin)
     backing_off = BackOff(back_off, solver, (x0, y0))
     now, state = in_force(solver, record.restarts), None if resumed is None else resumed.state
     if keeper is not None and resumed is not None:
@@ -96,7 +98,7 @@ def solve(
     with contextlib.ExitStack() as stack:
         # The order matters: rules need what was just measured, and what ends the run is measured, told and kept.
         deciding, tellers = _sorted(callbacks)
-        between = [*measurements, *rules, KeepFinite(), backing_off, *deciding, *measurements]
+        between = [*measurements, *rules, KeepFinite((x0, y0)), backing_off, *deciding, *measurements]
         if keeper is not None:
             caught = stack.enter_context(noted(signal.SIGINT, signal.SIGTERM))
             between.append(Interruption(caught, together))
@@ -111,38 +113,35 @@ def solve(
 
 def _check_lengths(steps: int, every: int | None, chunk: int | None) -> None:
     """Whole numbers that make sense."""
-    checks.whole_number("steps", steps, low=0)
+    checks.whole_number("steps", steps, low=0, high=checks.LONGEST)
     for name, value in (("every", every), ("chunk", chunk)):
         if value is not None:
-            checks.whole_number(name, value, low=1)
+            checks.whole_number(name, value, low=1, high=checks.LONGEST)
 
 
 def _checked(
     problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any
 ) -> tuple[Problem, BilevelSolver, PyTree, PyTree, jax.Array]:
     """The arguments of a run, checked, with every number in the dtype of x."""
-    if key is None:
-        raise ValueError("solve needs key=…, e.g. key=jax.random.key(0): every random number comes from it.")
-    checks.random_key(key)
+    checks.given_key("solve", key)
     problem, x, y = prepare(problem, x, y)
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x, y, key))):
         raise TypeError("solve compiles and times programs itself: inside jit or vmap use trajectory(…).")
     return problem, check_solver(solver, tree.dtype(x)), x, y, key
 
 
-def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
+def _keeper(files: Any, origin: Facts, solver: Any, x: PyTree, y: PyTree, key: Any) -> Keeper:
     if not isinstance(files, Checkpoints):
         raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {files!r}.")
-    known = identity(problem, solver, x, y, key)
-    return MeshKeeper(files, known, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, known, key)
+    return MeshKeeper(files, origin, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, origin, key)
 
 
-def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
+def _several(name: str, value: Any, wrap: Callable[[Any], Between], plain: type, choices: str) -> list[Between]:
     """One object or function, or several; functions become objects by `wrap`."""
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     for one in several:
-        if isinstance(one, type) or not (isinstance(one, Between) or callable(one)):
-            raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
+        if not kinds.fits(one, Between):
+            kinds.is_a(name, one, plain, f"{choices}, or a list of such")
     return [one if isinstance(one, Between) else wrap(one) for one in several]
 
 
@@ -152,7 +151,9 @@ def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:
     return [each for each in callbacks if each not in listening], listening
 
 
-def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> tuple[Result | None, Anchor | None]:
+def _resumed(
+    resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int, origin: Facts
+) -> tuple[Result | None, Anchor | None]:
     """The run that is continued, if there is one: the given Result, or what the newest checkpoint has."""
     if resume is not None and not isinstance(resume, Result):
         raise TypeError(f"resume must be a Result of solve; got {type(resume).__name__}.")
@@ -161,13 +162,22 @@ def _resumed(resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int) -> 
         if resume is not None:
             raise ValueError("pass either resume=… or checkpoint=…, not both.")
         resume, anchor = keeper.resumed(shapes) or (None, None)
+        if resume is None or resume.steps < steps:
+            keeper.files.check_writable()
     if resume is not None:
-        _check_resume(resume, steps, shapes)
+        _check_resume(resume, steps, shapes, origin)
     return resume, anchor
 
 
-def _check_resume(resume: Result, steps: int, wanted: PyTree) -> None:
-    """Refuses a Result whose state is not one of this solver on this problem, or that is beyond `steps`."""
+def _check_resume(resume: Result, steps: int, wanted: PyTree, origin: Facts) -> None:
+    """Refuses a Result of a run with another start, key or problem, whose state is not one of this solver, or that is
+    beyond `steps`. The solver's numbers may differ: to go on with smaller steps is a decision."""
+    differing = [name for name in resume.origin if name != "solver" and resume.origin[name] != origin.get(name)]
+    if differing:
+        raise ValueError(
+            f"resume is a Result of another run, which differs in {', '.join(differing)}. Give the arguments that it "
+            "was made with; to begin a new run where it ended, pass its x and y as x0 and y0 instead."
+        )
     if resume.state is None:
         raise ValueError(
             "this Result has no solver state (it was loaded from a file, or diverged at once): resume from another."

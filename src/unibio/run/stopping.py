@@ -1,8 +1,10 @@
 """When to stop early: rules for `solve(…, stop=[Below("gradient_norm", 1e-3), MaxCalls(10**6)])`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
 
 from unibio.core import checks
 from unibio.core.problem import Problem
@@ -10,6 +12,12 @@ from unibio.core.status import Status
 from unibio.run.between import Between, End, View
 from unibio.run.record import first_true
 from unibio.run.result import Table
+
+
+class Condition(Protocol):
+    """Whether a run should end here; `row` is what was last recorded, by name."""
+
+    def __call__(self, problem: Problem, state: Any, row: Mapping[str, Any], /) -> bool: ...
 
 
 class Rule(Between):
@@ -34,7 +42,7 @@ class StopWhen(Rule):
     """A function `(problem, state, row) -> bool` as a rule; `row` has the last recorded numbers by name. The run ends
     with the function's attribute `status`, or with `budget` if it has none."""
 
-    def __init__(self, function: Callable[[Problem, Any, Mapping[str, Any]], bool]) -> None:
+    def __init__(self, function: Condition) -> None:
         self.function = function
         self.status = getattr(function, "status", Status.budget)  # type: ignore[misc]
 
@@ -42,7 +50,10 @@ class StopWhen(Rule):
         return repr(self.function)
 
     def met(self, view: View) -> bool:
-        return self.function(view.problem, view.state, view.record.row())
+        ends = self.function(view.problem, view.state, view.record.row())
+        if np.ndim(ends) != 0 or np.asarray(ends).dtype != bool:
+            raise TypeError(f"the stop rule {self!r} must return True or False; it returned {ends!r}.")
+        return bool(ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Below(Rule):
     status: ClassVar[Status] = Status.ok
 
     def __post_init__(self) -> None:
+        checks.text("Below(name, …)", self.name, "gradient_norm")
         checks.number("tolerance", self.tolerance)
 
     def met(self, view: View) -> bool:
@@ -73,6 +85,7 @@ class Above(Rule):
     status: ClassVar[Status] = Status.diverged
 
     def __post_init__(self) -> None:
+        checks.text("Above(name, …)", self.name, "lower_residual")
         checks.number("bound", self.bound)
 
     def met(self, view: View) -> bool:
@@ -102,7 +115,7 @@ class MaxCalls(Rule):
     calls: int
 
     def __post_init__(self) -> None:
-        checks.whole_number("calls", self.calls, low=1)
+        checks.whole_number("calls", self.calls, low=1, high=checks.LONGEST)
 
     def keep(self, log: Table) -> int:
         """The steps up to the one that uses up the budget, whatever the length of the stretch."""

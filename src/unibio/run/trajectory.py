@@ -1,14 +1,13 @@
 """The bare run as a pure function of its numbers, to `jit` and `vmap`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, prepare
-from unibio.core.protocols import BilevelSolver, Calls, State
+from unibio.core.protocols import BilevelSolver, Calls, State, Watch
 from unibio.core.tree import PyTree
 from unibio.run.programs import Log, check_solver, initialise, one_step
 
@@ -20,7 +19,7 @@ def trajectory(
     y: PyTree,
     steps: int,
     key: jax.Array,
-    watch: Callable[[Any], PyTree] | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Any, Log]:
     """The bare run as a pure function, to `jit` and `vmap` over anything: seeds, step sizes, p, noise, starts.
 
@@ -30,14 +29,15 @@ def trajectory(
     first step. For runs that stop by rules, save checkpoints and show progress there is `solve`.
     """
     checks.whole_number("steps", steps, low=1)
-    if key is None:
-        raise ValueError("trajectory needs key=…, e.g. jax.random.key(0): every random number comes from it.")
+    checks.given_key("trajectory", key)
+    if watch is not None:
+        kinds.is_a("watch", watch, Watch, "a function of the state")
     problem, x, y = prepare(problem, x, y)
     solver = check_solver(solver, tree.dtype(x))
     state, calls = initialise(solver, problem, x, y, key)
 
     def step(state: State, t: jax.Array) -> tuple[Any, Log]:
-        watched = None if watch is None else watch(state)
+        watched = None if watch is None else checks.arrays("watch(state)", watch(state))
         state, log = one_step(solver, problem, state, key, t)
         return state, log._replace(watched=watched)
 

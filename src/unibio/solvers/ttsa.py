@@ -1,15 +1,14 @@
 """TTSA: one lower and one upper step, on two time scales, with a series of random length."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Info
+from unibio.core.protocols import Calls, Info, Projection
 from unibio.core.tree import PyTree
 from unibio.hypergradients.neumann import Randomised
 from unibio.lower.sgd import SGD
@@ -50,11 +49,13 @@ class TTSA(eqx.Module):
     neumann_step: float | None = eqx.field(default=None, converter=checks.as_real)
     upper_decay: float = eqx.field(default=0.6, converter=checks.as_real)
     lower_decay: float = eqx.field(default=0.4, converter=checks.as_real)
-    project: Callable[[PyTree], PyTree] | None = eqx.field(default=None, converter=as_pytree)
+    project: Projection | None = eqx.field(default=None, converter=as_pytree)
 
     def __check_init__(self) -> None:
         checks.step_sizes(self, "step_size", "lower_step_size", "neumann_step")
         checks.whole_number("terms", self.terms, low=1)
+        if self.project is not None:
+            kinds.is_a("project", self.project, Projection, "a function of x, such as Box(0, 1)")
         checks.number("upper_decay", self.upper_decay, low=0.0)
         checks.number("lower_decay", self.lower_decay, low=0.0)
 
@@ -70,5 +71,5 @@ class TTSA(eqx.Module):
         estimate, more = series_estimate(problem, x, y, key_hyper, Randomised(), self.terms, s)
         x = tree.axpy(-self.step_size * t**-self.upper_decay, estimate, x)
         if self.project is not None:
-            x = self.project(x)
+            x = checks.returned("project(x)", self.project(x), x)
         return State(x, y, state.t + 1), Info(tree.norm(estimate), calls.plus(more))

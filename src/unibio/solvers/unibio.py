@@ -1,6 +1,5 @@
 """UniBiO, Algorithm 2 of the paper."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from unibio.core import checks, tree
+from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Hypergradient, Info, LowerSolver
+from unibio.core.protocols import Calls, Hypergradient, Info, LowerSolver, Projection, Schedule
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.hypergradients.neumann import Neumann
@@ -60,24 +59,24 @@ class UniBiO(eqx.Module):
     lower: LowerSolver = EpochSGD()
     warm_start: LowerSolver | None = None
     hypergradient: Hypergradient = Neumann()
-    schedule: Callable[[jax.Array], Any] | None = eqx.field(static=True, default=None)
+    schedule: Schedule | None = eqx.field(static=True, default=None)
     optimiser: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    project: Callable[[PyTree], PyTree] | None = eqx.field(default=None, converter=as_pytree)
+    project: Projection | None = eqx.field(default=None, converter=as_pytree)
 
     def __check_init__(self) -> None:
         checks.step_sizes(self, "step_size")
         checks.fraction("momentum", self.momentum)
         checks.whole_number("period", self.period, low=1)
-        checks.instance("lower", self.lower, "EpochSGD(), SGD() or Optax(…)")
+        kinds.is_a("lower", self.lower, LowerSolver, "EpochSGD(), SGD() or Optax(…)")
         if self.warm_start is not None:
-            checks.instance("warm_start", self.warm_start, "EpochSGD(), SGD() or Optax(…)")
-        checks.instance("hypergradient", self.hypergradient, "Neumann(), CG(), Exact() or Unrolled(…)")
+            kinds.is_a("warm_start", self.warm_start, LowerSolver, "EpochSGD(), SGD() or Optax(…)")
+        kinds.is_a("hypergradient", self.hypergradient, Hypergradient, "Neumann(), CG(), Exact() or Unrolled(…)")
         if self.optimiser is not None:
             checks.optimiser("optimiser", self.optimiser)
-        if self.schedule is not None and not callable(self.schedule):
-            raise TypeError(
-                f"schedule must be a function t ↦ factor, such as an optax schedule; got {self.schedule!r}."
-            )
+        if self.schedule is not None:
+            kinds.is_a("schedule", self.schedule, Schedule, "a function t ↦ factor, such as an optax schedule")
+        if self.project is not None:
+            kinds.is_a("project", self.project, Projection, "a function of x, such as Box(0, 1)")
 
     @classmethod
     def without_p(cls, step_size: float, lower_step_size: float = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
@@ -112,8 +111,8 @@ class UniBiO(eqx.Module):
             direction, optimiser = tree.scale(-1.0, unit), None
         else:
             direction, optimiser = checks.optimiser_step(self.optimiser, m, state.optimiser, x)
-        factor = 1.0 if self.schedule is None else jnp.asarray(self.schedule(t), tree.dtype(x))
+        factor = 1.0 if self.schedule is None else checks.returned("schedule(t)", self.schedule(t), norm)
         x = tree.axpy(self.step_size * factor, direction, x)
         if self.project is not None:
-            x = self.project(x)
+            x = checks.returned("project(x)", self.project(x), x)
         return State(x, y, m, optimiser, t + 1), Info(norm, lower_calls.plus(info.calls), info.status)

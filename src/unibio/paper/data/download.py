@@ -1,27 +1,34 @@
-"""Downloads archives: resumes what was interrupted, checks what arrives, and writes only into the given folder."""
+"""Downloads archives: resumes what was interrupted, checks what arrives and how large it is, and writes only into the
+given folder."""
 
 import functools
 import hashlib
+import http.client
 import os
-import shutil
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 from unibio.files.atomic import write_file
 
 _BLOCK = 1 << 20
+_TIMEOUT = 60.0  # seconds without an answer
+_ATTEMPTS = 100  # so often a connection may break off in one download
 
 
 class Archive(NamedTuple):
-    """A zip file on the web: its address, its SHA-256, and the members that are wanted."""
+    """A zip file on the web: its address, its SHA-256, the members that are wanted, and the most bytes that it, and
+    each member, may have."""
 
     url: str
     sha256: str
     members: tuple[str, ...]
+    most: int = 2**28
+    most_extracted: int = 2**31
 
 
 SNLI = Archive(
@@ -48,6 +55,8 @@ def fetch(
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / (PurePosixPath(archive.url).name + ".part")
+    if part.is_symlink():
+        raise ValueError(f"{part} is a link, and nothing is written through it: delete it and run the command again.")
     _download(archive, part, progress)
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -57,7 +66,7 @@ def fetch(
             f"what {archive.url} sent has SHA-256 {digest}, not {archive.sha256}; it was thrown away. "
             f"{_otherwise(archive, folder)}"
         )
-    extract(part, wanted)
+    extract(part, wanted, archive.most_extracted)
     part.unlink()
     return folder
 
@@ -73,35 +82,97 @@ def _otherwise(archive: Archive, folder: Path) -> str:
 
 
 def _download(archive: Archive, part: Path, progress: Callable[[int, int], None]) -> None:
-    url, advice = archive.url, _otherwise(archive, part.parent)
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    """Fetches what is missing of `part`. A connection that ends too early is taken up again as long as each attempt
+    brings something."""
+    advice = _otherwise(archive, part.parent)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            if have and answer.status != 206:  # the server ignores the range and sends the whole file
-                have = 0
-            total = have + int(answer.headers.get("Content-Length") or 0)
-            with part.open("ab" if have else "wb") as file:
-                while block := answer.read(_BLOCK):
-                    file.write(block)
-                    have += len(block)
-                    progress(have, total)
+        for attempt in range(_ATTEMPTS):
+            before = part.stat().st_size if part.exists() else 0
+            have, total = _attempt(archive, part, before, progress)
+            if have >= total:
+                return
+            if have <= before or attempt == _ATTEMPTS - 1:
+                raise ValueError(
+                    f"{archive.url} has ended the connection after {have} of {total} bytes. Run the same command "
+                    f"again, and it goes on from there. {advice}"
+                )
+    except urllib.error.HTTPError as error:
+        why = f"{archive.url} answers {error.code} {error.reason}: the server was reached but did not send the file"
+        raise ValueError(f"{why}. {advice}") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        raise ValueError(f"cannot reach {archive.url} ({reason}). {advice}") from None
+
+
+def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, int], None]) -> tuple[int, int]:
+    """One connection: appends to the `have` bytes in `part` what the server sends. Returns how many bytes are there
+    then, and how many there will be in all as far as the server has said."""
+    request = urllib.request.Request(archive.url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # there are no bytes after those that we have
-            return
-        why = f"{url} answers {error.code} {error.reason}: the server was reached but did not send the file"
-        raise ValueError(f"{why}. {advice}") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
-        raise ValueError(f"cannot reach {url} ({reason}). {advice}") from None
+            return have, have
+        raise
+    with answer:
+        if have and not _continues(answer, have):  # it sends the whole file
+            have = 0
+        announced = answer.headers.get("Content-Length") or ""
+        total = have + int(announced) if announced.isdecimal() else 0
+        _check_size(archive, max(have, total))
+        with os.fdopen(os.open(part, _WRITE | (os.O_APPEND if have else os.O_TRUNC), 0o666), "wb") as file:
+            while block := _read(answer):
+                have += len(block)
+                _check_size(archive, have)
+                file.write(block)
+                progress(have, total)
+    return have, total
 
 
-def extract(archive: Path, wanted: dict[str, Path]) -> None:
-    """Writes the wanted members of an archive, each to its path, and nothing else, whatever names the archive holds."""
+# Never through a link: the file that it points to would be overwritten.
+_WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def _continues(answer: http.client.HTTPResponse, have: int) -> bool:
+    """Whether the server sends the bytes after those that we have."""
+    where = answer.headers.get("Content-Range") or f"bytes {have}-"
+    return answer.status == 206 and where.startswith(f"bytes {have}-")
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """The next block; b"" at the end, and also if the connection breaks, because what has come is worth keeping."""
+    try:
+        return answer.read(_BLOCK)
+    except (http.client.HTTPException, ConnectionError, TimeoutError):
+        return b""
+
+
+def _check_size(archive: Archive, size: int) -> None:
+    if size > archive.most:
+        raise ValueError(
+            f"{archive.url} sends more than {archive.most // 2**20} MB, which this file never had; the download was "
+            "stopped. Get it elsewhere."
+        )
+
+
+def extract(archive: Path, wanted: dict[str, Path], most: int = 2**31) -> None:
+    """Writes the wanted members of an archive, each to its path, and nothing else, whatever names the archive holds. A
+    member that unpacks to more than `most` bytes is refused."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for member, path in wanted.items():
                 with opened.open(member) as source:
-                    write_file(path, functools.partial(shutil.copyfileobj, source, length=_BLOCK))
-    except (zipfile.BadZipFile, KeyError) as error:
+                    write_file(path, functools.partial(_copy, source, member, most))
+    except (zipfile.BadZipFile, KeyError, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        # NotImplementedError and RuntimeError: compressed or encrypted in a way that Python cannot read
         raise ValueError(f"{archive} is not an archive with {', '.join(wanted)} ({error}).") from None
+
+
+def _copy(source: IO[bytes], member: str, most: int, file: BinaryIO) -> None:
+    """Copies a member, but never more than `most` bytes, whatever its header says."""
+    done = 0
+    while block := source.read(_BLOCK):
+        done += len(block)
+        if done > most:
+            raise ValueError(f"{member} unpacks to more than {most // 2**20} MB; nothing of it was kept.")
+        file.write(block)

@@ -28,7 +28,8 @@ def pair(rate: float, classes: int) -> np.ndarray:
 
 def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> Noisy:
     """Draws each label from the row of its true class: class i becomes class j with probability matrix[i, j]."""
-    labels, matrix = np.asarray(labels), np.asarray(matrix, float)
+    checks.whole_number("seed", seed, low=0, high=checks.LONGEST)
+    labels, matrix = (np.asarray(checks.real_array(*named)) for named in (("labels", labels), ("matrix", matrix)))
     classes = len(matrix)
     if matrix.shape != (classes, classes) or (matrix < 0).any() or not np.allclose(matrix.sum(axis=1), 1):
         raise ValueError("the transition matrix must be square, without negative entries, its rows adding up to 1.")

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unibio.paper.data.utf8 import lines
+
 LABELS = ("entailment", "neutral", "contradiction")
 SPLITS = ("train", "dev", "test")
 
@@ -52,21 +54,20 @@ Triple = tuple[str, str, str]
 
 
 def _from_jsonl(path: Path) -> Iterator[Triple]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path}, line {number}: not a sentence pair ({error}). Is the file whole?") from None
-            triple = (row.get("gold_label"), _words(row, 1), _words(row, 2)) if isinstance(row, dict) else (None,)
-            if not all(isinstance(text, str) for text in triple):
-                raise ValueError(
-                    f"{path}, line {number}: not a sentence pair; it must have the texts gold_label, sentence1 and "
-                    "sentence2. Is the file whole?"
-                )
-            yield triple  # type: ignore[misc]
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not a sentence pair ({error}). Is the file whole?") from None
+        triple = (row.get("gold_label"), _words(row, 1), _words(row, 2)) if isinstance(row, dict) else (None,)
+        if not all(isinstance(text, str) for text in triple):
+            raise ValueError(
+                f"{path}, line {number}: not a sentence pair; it must have the texts gold_label, sentence1 and "
+                "sentence2. Is the file whole?"
+            )
+        yield triple  # type: ignore[misc]
 
 
 def _words(row: dict[str, Any], which: int) -> Any:
@@ -78,7 +79,7 @@ def _words(row: dict[str, Any], which: int) -> Any:
 
 
 def _from_three(*paths: Path) -> Iterator[Triple]:
-    first, second, labels = (path.read_text(encoding="utf-8").splitlines() for path in paths)
+    first, second, labels = ([line.rstrip("\n") for line in lines(path)] for path in paths)
     if not len(first) == len(second) == len(labels):
         raise ValueError(
             f"{paths[0].parent}: {paths[0].name}, {paths[1].name} and {paths[2].name} have {len(first)}, {len(second)} "
@@ -88,21 +89,21 @@ def _from_three(*paths: Path) -> Iterator[Triple]:
 
 
 def _from_tsv(path: Path) -> Iterator[Triple]:
-    with path.open(encoding="utf-8") as file:
-        header = file.readline().rstrip("\n").split("\t")
-        names = ("gold_label", "sentence1", "sentence2")
-        if not set(names) <= set(header):
-            raise ValueError(f"{path} must begin with a line that names the columns {', '.join(names)}; got {header}.")
-        places = [header.index(name) for name in names]
-        for number, line in enumerate(file, 2):
-            cells = line.rstrip("\n").split("\t")
-            if len(cells) != len(header):
-                raise ValueError(
-                    f"{path}, line {number} has {len(cells)} columns separated by tabs, but the first line names "
-                    f"{len(header)}. If the file is cut off, get it again; if a sentence contains a tab, remove it."
-                )
-            label, first, second = (cells[place] for place in places)
-            yield label, first, second
+    rest = lines(path)
+    header = next(rest, "").rstrip("\n").split("\t")
+    names = ("gold_label", "sentence1", "sentence2")
+    if not set(names) <= set(header):
+        raise ValueError(f"{path} must begin with a line that names the columns {', '.join(names)}; got {header}.")
+    places = [header.index(name) for name in names]
+    for number, line in enumerate(rest, 2):
+        cells = line.rstrip("\n").split("\t")
+        if len(cells) != len(header):
+            raise ValueError(
+                f"{path}, line {number} has {len(cells)} columns separated by tabs, but the first line names "
+                f"{len(header)}. If the file is cut off, get it again; if a sentence contains a tab, remove it."
+            )
+        label, first, second = (cells[place] for place in places)
+        yield label, first, second
 
 
 def _collect(triples: Iterator[Triple], path: Path) -> Pairs:

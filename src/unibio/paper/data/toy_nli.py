@@ -55,6 +55,7 @@ _SLOTS = tuple(SCENE)
 def generate(count: int, seed: int) -> Pairs:
     """Pairs with labels in equal shares, in random order; another seed gives other pairs."""
     checks.whole_number("count", count, low=1)
+    checks.whole_number("seed", seed, low=0, high=checks.LONGEST)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % len(LABELS)).astype(np.int32)
     pairs = [_pair(rng, LABELS[label]) for label in labels]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unibio.files.atomic import write_file
+from unibio.paper.data.utf8 import lines
 
 
 class Vectors(NamedTuple):
@@ -50,21 +51,18 @@ def _from_npz(path: Path, wanted: set[str] | None) -> Vectors:
 
 def _from_text(path: Path, wanted: set[str] | None) -> Vectors:
     words, rows, width = [], [], 0
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            word, *numbers = line.rstrip("\n").split(" ")
-            width = width or len(numbers)
-            if len(numbers) != width or width < 2:
-                raise ValueError(
-                    f"{path}, line {number}: {len(numbers)} numbers instead of {width}. Is the file cut off?"
-                )
-            if wanted is not None and word not in wanted:
-                continue
-            try:
-                rows.append(np.asarray(numbers, np.float32))
-            except ValueError:
-                raise ValueError(f"{path}, line {number}: not all entries are numbers.") from None
-            words.append(word)
+    for number, line in enumerate(lines(path), 1):
+        word, *numbers = line.rstrip("\n").split(" ")
+        width = width or len(numbers)
+        if len(numbers) != width or width < 2:
+            raise ValueError(f"{path}, line {number}: {len(numbers)} numbers instead of {width}. Is the file cut off?")
+        if wanted is not None and word not in wanted:
+            continue
+        try:
+            rows.append(np.asarray(numbers, np.float32))
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: not all entries are numbers.") from None
+        words.append(word)
     if not words:
         raise ValueError(f"{path} has none of the words wanted.")
     return Vectors(words, np.stack(rows))

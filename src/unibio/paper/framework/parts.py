@@ -5,6 +5,8 @@ from pathlib import Path
 from unibio.files.tables import Row, Tables, read, read_json, write
 
 _RESULT, _TIMES = "result.json", "seconds.json"
+FIGURES = ("figure.svg", "figure.pdf", "figure.png")
+NARROW = "figure-narrow.svg"  # the same figure for a phone, its panels below each other
 
 
 def write_part(folder: Path, facts: Row, tables: Tables, clock: Tables, seconds: float) -> None:
@@ -35,3 +37,14 @@ def read_part(folder: Path) -> tuple[Row, Tables]:
         raise ValueError(f"{_RESULT} is damaged")
     facts, tables = read(folder / _RESULT)
     return facts, tables | read(folder / _TIMES)[1]
+
+
+def written(folder: Path) -> set[str]:
+    """The names of the files in a folder that `write_part` and the drawing have made, as far as they can be read."""
+    names = {_RESULT, _TIMES, *FIGURES, NARROW}
+    for name in (_RESULT, _TIMES):
+        try:
+            names |= set(read_json(folder / name).get("sha256", ()))
+        except ValueError:
+            continue
+    return names

@@ -1,11 +1,13 @@
 """Writes the report of `unibio reproduce`: one HTML file without scripts or outside resources."""
 
 import base64
+import functools
 import html
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from unibio.core import show
@@ -13,7 +15,7 @@ from unibio.files import figures
 from unibio.files.atomic import write_bytes
 from unibio.files.tables import Row, Rows, Tables
 from unibio.paper.framework import picture
-from unibio.paper.framework.parts import read_part
+from unibio.paper.framework.parts import FIGURES, NARROW, read_part
 from unibio.paper.framework.study import (
     BY_NAME,
     CONFIRMED,
@@ -31,8 +33,7 @@ from unibio.paper.framework.study import (
     terms,
 )
 
-FIGURES = ("figure.svg", "figure.pdf", "figure.png")
-NARROW = "figure-narrow.svg"  # the same figure for a phone, its panels below each other
+Made = TypeVar("Made")
 VISIBLE = 8  # rows of a table; the others are folded
 _PAGE = Path(__file__).with_name("report.html")  # the page around the parts, with what a reader must know before them
 # What the columns of the tables mean.
@@ -61,24 +62,43 @@ _TERMS = {
 }
 
 
+def read_study(folder: Path) -> tuple[Row, Tables, str]:
+    """The facts and tables of the study that the folder is named after, and its verdict. Raises a ValueError also if
+    the files are whole but hold the tables of something else."""
+    facts, tables = read_part(folder)
+    experiment = load(folder.name)
+    for other in (summary, outcome):
+        using(folder.name, functools.partial(other, experiment), tables)
+    return facts, tables, using(folder.name, experiment.verdict, tables)
+
+
+def using(name: str, make: Callable[[Tables], Made], tables: Tables) -> Made:
+    """What `make` makes of the tables of a study. If these are not the ones it expects, a ValueError says so."""
+    try:
+        return make(tables)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"result.json is damaged: these are not the tables of {name} ({what})") from None
+
+
 def write_report(out: Path) -> Path:
     """Writes OUT/index.html from the files of the finished parts. The same files give the same bytes."""
-    parts: dict[str, tuple[Row, Tables]] = {}
+    parts: dict[str, tuple[Row, Tables, str]] = {}
     missing: dict[str, str] = {}
     for name in EXPERIMENTS:
         try:
             if (out / name).is_dir():
-                parts[name] = read_part(out / name)
+                parts[name] = read_study(out / name)
             else:
                 missing[name] = "It has not been run yet."
         except ValueError as error:
             missing[name] = f"Its files cannot be used: {error}."
     page = _PAGE.read_text(encoding="utf-8")
-    body = [_section(out / name, facts, tables) for name, (facts, tables) in parts.items()]
+    body = [_section(out / name, *part) for name, part in parts.items()]
     texts = {
-        "boxes": _boxes({name: tables for name, (_, tables) in parts.items()}, missing),
+        "boxes": _boxes({name: (tables, verdict) for name, (_, tables, verdict) in parts.items()}, missing),
         "picture": _picture(),
-        "body": "\n".join([*body, _versions([facts for facts, _ in parts.values()])]),
+        "body": "\n".join([*body, _versions([facts for facts, _, _ in parts.values()])]),
     }
     for place, text in texts.items():
         page = page.replace(f"<!-- {place} -->", text)
@@ -86,7 +106,7 @@ def write_report(out: Path) -> Path:
     return out / "index.html"
 
 
-def _boxes(parts: dict[str, Tables], missing: dict[str, str]) -> str:
+def _boxes(parts: dict[str, tuple[Tables, str]], missing: dict[str, str]) -> str:
     """One box for each experiment: what it says of the paper's claim, and one sentence; for one that is missing, the
     command that runs it."""
     boxes, counts = [], dict.fromkeys((CONFIRMED, CORRECTED, REFUTED, OURS), 0)
@@ -100,9 +120,10 @@ def _boxes(parts: dict[str, Tables], missing: dict[str, str]) -> str:
                 f"runs it{long}.</p></li>"
             )
             continue
-        result = outcome(load(name), parts[name])
+        tables, verdict = parts[name]
+        result = outcome(load(name), tables)
         counts[result] += 1
-        sentence = _prose(answer(load(name).verdict(parts[name]))[0])
+        sentence = _prose(answer(verdict)[0])
         boxes.append(
             f'<li class="{_tone(result)}"><span class="outcome">{result}</span> · <a href="#{quote(name)}">{title}</a>'
             f"<p>{sentence}</p></li>"
@@ -135,13 +156,13 @@ def _versions(parts: list[Row]) -> str:
     return f"<h2>Made with</h2>\n<p>{_text(text)}.</p>" if made else ""
 
 
-def _section(folder: Path, facts: Row, tables: Tables) -> str:
+def _section(folder: Path, facts: Row, tables: Tables, verdict: str) -> str:
     """One experiment: its question, what the paper claims, the verdict, the figure, the numbers, the command, and links
     to the files."""
     name = folder.name
     experiment = load(name)
     result = outcome(experiment, tables)
-    first, rest = answer(experiment.verdict(tables))
+    first, rest = answer(verdict)
     return f"""<section id="{quote(name)}">
 <h2>{_prose(experiment.TITLE)}</h2>
 <p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>

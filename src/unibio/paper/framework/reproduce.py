@@ -12,10 +12,11 @@ A part is the folder of one experiment. In the folder OUT that the user chooses 
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import platform
-import shutil
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -26,14 +27,19 @@ import jax
 
 from unibio.comparison import plot
 from unibio.core import checks
+from unibio.files.atomic import discard, set_aside
 from unibio.files.folders import is_ours, mark_ours
+from unibio.files.store import OURS
 from unibio.files.tables import Row, Tables
-from unibio.paper.framework.parts import read_part, write_part
-from unibio.paper.framework.report import FIGURES, NARROW, write_report
+from unibio.paper.framework.parts import FIGURES, NARROW, read_part, write_part, written
+from unibio.paper.framework.report import read_study, using, write_report
 from unibio.paper.framework.study import BY_NAME, EXPERIMENTS, SECONDS, Options, Progress, child, load, summary
 from unibio.run.progress import quiet
 
 MADE_BY = "unibio reproduce"
+_PART = re.compile(  # the names of files in a part, also of those whose writing was killed
+    r"[A-Za-z0-9_-]+\.csv|(result|seconds)\.json|figure(-narrow)?\.(svg|pdf|png)|\.[^.]+\.[a-z]+\.[a-z0-9_]{8}"
+)
 _LONGEST_LINE = 2**24  # in bytes, of a child process's events: an error message of XLA may hold a whole program
 _DIED = "its process died, perhaps for lack of memory; run it again with --jobs 1."
 # Rough seconds of each part on two cores. The longest start first, so that none of them runs alone at the end.
@@ -47,7 +53,8 @@ class Event(NamedTuple):
     """What has happened to a part. Kinds, each with what `text` holds:
 
     unchanged (the verdict: it was finished before and is not run again), redone (why the old result cannot be used),
-    started, progress (what it does now), finished (the verdict), failed (the error), drawn (the verdict).
+    started, progress (what it does now), kept (the name that an earlier result has now), finished (the verdict), failed
+    (the error), drawn (the verdict).
     """
 
     kind: str
@@ -87,6 +94,7 @@ def reproduce(
     checks.whole_number("seed", options.seed, low=0)
     # Some experiments use the seeds after this one, too, and a seed must fit into 32 bits.
     checks.number("seed", options.seed, high=2**31)
+    checks.number("seeds", options.seeds, high=2**20, remedy="No memory holds more.")
     plot.style()  # raises if matplotlib is missing, before hours of work
     out = Path(out)
     mark_ours(out, MADE_BY)
@@ -103,11 +111,11 @@ def reproduce(
                 errors += make_and_notify(out, name, options, on_event)
     finally:
         for name in due:
-            shutil.rmtree(_unfinished(out, name), ignore_errors=True)
+            discard(_unfinished(out, name), _PART)
         write_report(out)
     if errors:
         raise errors[0]
-    return {name: load(name).verdict(read_part(out / name)[1]) for name in chosen}
+    return {name: read_study(out / name)[2] for name in chosen}
 
 
 def replot(out: str | os.PathLike[str], on_event: Listener = lambda event: None) -> dict[str, str]:
@@ -120,13 +128,13 @@ def replot(out: str | os.PathLike[str], on_event: Listener = lambda event: None)
     verdicts = {}
     for name in (name for name in EXPERIMENTS if (out / name).is_dir()):
         try:
-            _, tables = read_part(out / name)
+            _, tables, verdict = read_study(out / name)
+            _draw(out / name, name, tables)
         except ValueError as error:
             on_event(Event("failed", name, str(error)))
             continue
-        _draw(out / name, name, tables)
-        verdicts[name] = load(name).verdict(tables)
-        on_event(Event("drawn", name, verdicts[name]))
+        verdicts[name] = verdict
+        on_event(Event("drawn", name, verdict))
     write_report(out)
     return verdicts
 
@@ -145,16 +153,16 @@ def _is_due(out: Path, name: str, options: Options, on_event: Listener) -> bool:
         return True
     now = _facts(name, options)
     try:
-        facts, tables = read_part(out / name)
+        facts, tables, verdict = read_study(out / name)
         fault = _difference(facts, now)
+        if not fault and not all((out / name / figure).is_file() for figure in (*FIGURES, NARROW)):
+            _draw(out / name, name, tables)
     except ValueError as error:
-        tables, fault = {}, str(error)
+        verdict, fault = "", str(error)
     if fault:
         on_event(Event("redone", name, fault))
         return True
-    if not all((out / name / figure).is_file() for figure in (*FIGURES, NARROW)):
-        _draw(out / name, name, tables)
-    on_event(Event("unchanged", name, load(name).verdict(tables)))
+    on_event(Event("unchanged", name, verdict))
     return False
 
 
@@ -178,11 +186,19 @@ def _unfinished(out: Path, name: str) -> Path:
     return out / f".{name}.tmp"
 
 
+def _pieces(out: Path, name: str) -> Path:
+    """Where an experiment keeps the pieces that are finished."""
+    return out / f".{name}.pieces"
+
+
 def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) -> list[Exception]:
     """Calls `make_part` and reports its progress and its end as events. Returns a list with the error, if it failed;
     else an empty list."""
     try:
-        verdict = make_part(out, name, options, lambda text: on_event(Event("progress", name, text)))
+        verdict = make_part(
+            out, name, options, lambda text: on_event(Event("progress", name, text)),
+            lambda earlier: on_event(Event("kept", name, earlier)),
+        )  # fmt: skip
     except Exception as error:
         on_event(Event("failed", name, f"{type(error).__name__}: {error}"))
         return [error]
@@ -190,18 +206,19 @@ def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) 
     return []
 
 
-def make_part(out: Path, name: str, options: Options, progress: Progress) -> str:
+def make_part(out: Path, name: str, options: Options, progress: Progress, kept: Progress = lambda earlier: None) -> str:
     """Runs one experiment, writes its part under a temporary name, renames that when it is complete; returns the
-    verdict."""
+    verdict. `kept` is told the name that an earlier result has now."""
     folder = _unfinished(out, name)
-    shutil.rmtree(folder, ignore_errors=True)
+    discard(folder, _PART)
+    if os.path.lexists(folder):  # somebody else has files under this name
+        set_aside(folder)
     folder.mkdir()
     began = time.perf_counter()
     facts = _facts(name, options)
     plot.warm_up()
-    pieces = out / f".{name}.pieces"
     with quiet(), float64():
-        tables = load(name).run(options._replace(folder=str(pieces)), progress)
+        tables = load(name).run(options._replace(folder=str(_pieces(out, name))), progress)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
     if _facts(name, options) != facts:
@@ -212,14 +229,26 @@ def make_part(out: Path, name: str, options: Options, progress: Progress) -> str
     _draw(folder, name, tables)
     summary(load(name), tables)  # an error in it is raised now, before the part counts as finished
     verdict = load(name).verdict(tables)
-    old = out / f".{name}.old"
-    shutil.rmtree(old, ignore_errors=True)  # left behind by a process that was killed during the lines below
-    if (out / name).exists():
-        (out / name).rename(old)
+    earlier = set_aside(out / name) if os.path.lexists(out / name) else None
     folder.rename(out / name)
-    for leftover in (old, pieces):
-        shutil.rmtree(leftover, ignore_errors=True)
+    if earlier is not None:
+        bring_others_back(earlier, out / name)
+        kept(earlier.name)
+    discard(_pieces(out, name), OURS)
     return verdict
+
+
+def bring_others_back(earlier: Path, place: Path) -> None:
+    """Moves files that are none of ours from the folder of an earlier result, which has a new name now, back to where
+    they were."""
+    if earlier.is_symlink() or not earlier.is_dir():
+        return
+    taken = {path.name for path in place.iterdir()} | written(earlier)
+    for path in earlier.iterdir():
+        if path.name not in taken:
+            path.rename(place / path.name)
+    with contextlib.suppress(OSError):  # it is kept unless nothing was in it
+        earlier.rmdir()
 
 
 @contextlib.contextmanager
@@ -235,7 +264,7 @@ def float64() -> Iterator[None]:
 
 
 def _draw(folder: Path, name: str, tables: Tables) -> None:
-    drawn = plot.with_style(load(name).draw, tables)
+    drawn = using(name, functools.partial(plot.with_style, load(name).draw), tables)
     for figure in FIGURES:
         plot.save(drawn, folder / figure)
     plot.save(plot.with_style(load(name).draw, tables, narrow=True), folder / NARROW)
@@ -259,7 +288,7 @@ async def _in_processes(out: Path, names: list[str], options: Options, on_event:
             try:
                 async for line in process.stdout:  # type: ignore[union-attr]
                     kind, text = json.loads(line)
-                    if kind == "progress":
+                    if kind in ("progress", "kept"):
                         on_event(Event(kind, name, text))
                     else:
                         end = Event(kind, name, text)
