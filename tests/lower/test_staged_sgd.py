@@ -124,13 +124,19 @@ def test_the_numbers_of_stages_and_steps():
         if steps >= 6:
             assert stages == math.ceil(math.log2(steps) / 2) + 1
             assert 2.0**-stages <= 1 / (2 * math.sqrt(steps))
+        if steps >= 3:
+            searching = ub.StagedSGD(steps, guess=0.1)
+            assert searching.stage_steps >= 3
+            assert searching.stages == stages or steps < 9
     assert ub.StagedSGD(10**18).stages == 31
 
 
 def test_what_cannot_work_is_refused():
     for steps in (1, 0, -3):
-        with pytest.raises(ValueError, match=r"StagedSGD\(steps=…\) must be ≥ 2.*single step stands still"):
+        with pytest.raises(ValueError, match=r"StagedSGD\(steps=…\) must be ≥ 2.*after one step"):
             ub.StagedSGD(steps)
+    with pytest.raises(ValueError, match=r"StagedSGD\(steps=…\) must be ≥ 3.*search for R .* needs three"):
+        ub.StagedSGD(2, guess=0.1)
     with pytest.raises(TypeError, match=r"StagedSGD\(steps=…\) must be an int"):
         ub.StagedSGD(10.0)  # type: ignore[arg-type]
     for radius in (0.0, -1.0, math.inf, math.nan):

@@ -11,6 +11,11 @@ from unibio.core.projections import into_ball
 from unibio.core.protocols import Draw, Gradient
 from unibio.core.tree import Number, PyTree
 
+_TOO_SHORT = (
+    "A stage ends at the mean of its points before each update: after one step that is where it began, and after two "
+    "it is R/2 away wherever the minimiser is, so that a search for R (guess=…) needs three."
+)
+
 
 class _Search(NamedTuple):
     """Where a call stands: y_k, R_k, whether R is still being searched for, how many stages of the descent and how many
@@ -28,7 +33,7 @@ class StagedSGD(eqx.Module):
 
         N_0 times     w ← Π_{B(y_k, R_k)}(w − √2·R_k·s_t/√S_t),   S_t = Σ_{i≤t}‖s_i‖² of this stage, w_1 = y_k
         y_{k+1} = mean of the N_0 points before each update,   R_k = R_0/2^k
-        K = ⌈½log₂N⌉ + 1 (at most ⌊N/2⌋),   N_0 = ⌊N/K⌋
+        K = ⌈½log₂N⌉ + 1,   N_0 = ⌊N/K⌋
 
     The step needs no number from the user, and the rate is that of Epoch-SGD with the best p, up to a logarithm, for
     every p > 1 at once: docs/without_p.md has the theorem with its constants and proof.
@@ -41,7 +46,7 @@ class StagedSGD(eqx.Module):
 
     | symbol | field |
     |---|---|
-    | N | `steps`, at least 2: the stages of the search come on top |
+    | N | `steps`, at least 2, or 3 with a guess; the stages of the search come on top |
     | R_0, or with a guess the largest R_0 | `radius`, which must be at least ‖y_0 − y*‖ |
     | first R | `guess`; without it there is no search |
 
@@ -56,8 +61,7 @@ class StagedSGD(eqx.Module):
     guess: Number | None = eqx.field(default=None, converter=checks.as_real)
 
     def __check_init__(self) -> None:
-        remedy = "A stage ends at the mean of its points before each update, so that one of a single step stands still."
-        checks.whole_number("StagedSGD(steps=…)", self.steps, low=2, remedy=remedy)
+        checks.whole_number("StagedSGD(steps=…)", self.steps, low=self._least, remedy=_TOO_SHORT)
         remedy = "It is a bound on the distance between the start and the minimiser; with a guess it may be generous."
         checks.number("StagedSGD(radius=…)", self.radius, low=0.0, strict=True, remedy=remedy)
         if self.guess is not None:
@@ -66,9 +70,14 @@ class StagedSGD(eqx.Module):
 
     @property
     def stages(self) -> int:
-        """K, so large that R_K ≤ R_0/(2√N), but at most ⌊N/2⌋: every stage has at least two steps."""
+        """K, so large that R_K ≤ R_0/(2√N), but so small that every stage has at least two steps, or three with a
+        guess."""
         halvings = ((self.steps - 1).bit_length() + 1) // 2  # the least j with 4^j ≥ N
-        return min(halvings + 1, self.steps // 2)
+        return min(halvings + 1, self.steps // self._least)
+
+    @property
+    def _least(self) -> int:
+        return 2 if self.guess is None else 3
 
     @property
     def stage_steps(self) -> int:
