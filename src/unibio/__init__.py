@@ -54,6 +54,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.newton import Newton, lower_solution
 from unibio.lower.optax import Optax
 from unibio.lower.sgd import SGD
+from unibio.lower.staged_sgd import StagedSGD
 from unibio.run import between, logs, metrics
 from unibio.run import stopping as stop
 from unibio.run.between import Between
@@ -108,6 +109,7 @@ __all__ = [
     "Problem",
     "Result",
     "Simplex",
+    "StagedSGD",
     "Status",
     "StocBiO",
     "UniBiO",

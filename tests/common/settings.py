@@ -49,6 +49,8 @@ def found(name: str, kind: Any) -> Any:
 
 
 SETTINGS = {name: CHOSEN[name] if name in CHOSEN else found(name, kind) for name, kind in ub.SOLVERS.items()}
+# Ways to use a solver that have a state or a control flow of their own: the laws hold for them too.
+MODES = {"UniBiO-without-p": ub.UniBiO.without_p(0.1, steps=40, radius=1.0, guess=0.05)}
 
 traces: collections.Counter[str] = collections.Counter()  # how often Python ran each function below
 

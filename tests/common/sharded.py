@@ -7,7 +7,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from common.settings import KEY, SETTINGS, STEPS, regression  # noqa: E402
+from common.settings import KEY, MODES, SETTINGS, STEPS, regression  # noqa: E402
 from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 import unibio as ub  # noqa: E402
@@ -18,7 +18,7 @@ problem, x, y = regression(place=lambda array: jax.device_put(array, rows))
 y = jax.device_put(y, everywhere)
 run = jax.jit(ub.trajectory, static_argnames="steps", compiler_options=json.loads(sys.argv[1]))
 report: dict[str, object] = {"shards": [list(shard.data.shape) for shard in x.addressable_shards]}
-for name, solver in SETTINGS.items():
+for name, solver in {**SETTINGS, **MODES}.items():
     state, log = run(problem, solver, x, y, steps=STEPS, key=jax.random.key(KEY))
     report[name] = {
         "x": state.x.tolist(),

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 from common import settings
-from common.settings import CHUNK, KEY, SETTINGS, STEPS, flatten, nest, nest_x, nest_y, quadratic, regression
+from common.settings import CHUNK, KEY, MODES, STEPS, flatten, nest, nest_x, nest_y, quadratic, regression
 from oracles import lp_data
 
 import unibio as ub
@@ -25,6 +25,7 @@ from unibio.core.tree import cast
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # One solver's laws share what they compile, so they run in one worker: see conftest.py.
+SETTINGS = settings.SETTINGS | MODES
 every_solver = pytest.mark.parametrize("name", SETTINGS)
 
 
@@ -63,8 +64,8 @@ def assert_same_run(result, other):
 
 
 def test_every_solver_has_settings():
-    assert settings.CHOSEN.keys() <= SETTINGS.keys() == ub.SOLVERS.keys()
-    for name, solver in SETTINGS.items():
+    assert settings.CHOSEN.keys() <= settings.SETTINGS.keys() == ub.SOLVERS.keys()
+    for name, solver in settings.SETTINGS.items():
         assert type(solver) is ub.SOLVERS[name]
 
 
@@ -158,6 +159,9 @@ CLOSED_FORM = SETTINGS | {
         lower=ub.SGD(20, 0.5),
         hypergradient=ub.Neumann(terms=80),
         schedule=optax.exponential_decay(1.0, 1, 0.96),
+    ),
+    "UniBiO-without-p": ub.UniBiO.without_p(
+        0.3, steps=100, momentum=0.5, period=1, schedule=optax.exponential_decay(1.0, 1, 0.96)
     ),
     "StocBiO": ub.StocBiO(0.3, 0.5, lower_steps=5, terms=40),
     "VRBO": ub.VRBO(0.3, 0.5, lower_steps=3, terms=40),

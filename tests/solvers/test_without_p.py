@@ -33,7 +33,7 @@ def test_through_a_singular_point():
     """From x = 0, y = 0 exactly, where the Hessian vanishes and only the floor δ uses p."""
     for stated in (None, 2.5, 4.0, 12.0):
         problem = restated(ub.problems.example3(4.0), stated)
-        result = ub.solve(problem, ub.UniBiO.without_p(0.02, lower_step_size=0.5), 0.0, 0.0, steps=200, key=KEY)
+        result = ub.solve(problem, ub.UniBiO.without_p(0.02), 0.0, 0.0, steps=200, key=KEY)
         assert abs(result.x + np.pi / 2) < 0.03
 
 
@@ -42,7 +42,7 @@ def test_lp_regression():
     data = ub.problems.corrupted_regression(100, 5)
     problem = ub.problems.lp_regression(data.train, data.validation, 4.0, batch_size=None)
     x, y = jnp.zeros(100), ub.lower_solution(problem, jnp.zeros(100), jnp.zeros(5))
-    solver = ub.UniBiO.without_p(0.5, lower_step_size=0.01, steps=50)
+    solver = ub.UniBiO.without_p(0.5, steps=50)
     start, ends = lp_phi(x, data.train, data.validation, 4.0, 1e-2), []
     for stated in (None, 2.0, 4.0, 8.0):
         result = ub.solve(restated(problem, stated), solver, x, y, steps=60, key=KEY)

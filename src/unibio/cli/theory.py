@@ -33,7 +33,7 @@ def theory(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw total calls against ε into this file.")] = None,
 ) -> None:
-    """Print what the main theorem prescribes, by the paper's and by a sharper analysis."""
+    """Print what the main theorem prescribes, by the paper's and by a sharper analysis, and what takes no p."""
     from unibio.paper import theory as th
     from unibio.paper.studies import schedules
 
@@ -50,11 +50,24 @@ def theory(
     for (symbol, meaning, left), (_, _, right) in zip(*(plan.rows() for plan in plans), strict=True):
         table.add_row(symbol, meaning, left, right)
     Console().print(table)
+    Console().print(_without_p(chosen, epsilon, delta))
     Console().print(_WARNING, highlight=False)
     if plot is not None:
         totals = schedules.totals(sorted(sets, key=lambda c: c.p))
         drawing.save(drawing.with_style(schedules.draw, {"totals": totals}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
+
+
+def _without_p(constants: "Constants", epsilon: float, delta: float) -> Table:
+    """What the schedule that knows no p takes, by Theorem 3 of docs/without_p.md with κ = 1 and R_0 = 2."""
+    from unibio.paper.theory import complexity_without_p
+    from unibio.paper.theory.schedule import power_of_ten
+
+    table = Table("without p (κ = 1, R_0 = 2)", "order", "upper steps T", "oracle calls")
+    for name, order, grid in (("N = √T", "ε^−4(p−1)", False), ("grid of N, validated", "ε^−(3p−2)", True)):
+        numbers = complexity_without_p(constants, epsilon, delta, grid=grid)
+        table.add_row(name, order, *(power_of_ten(number) for number in numbers))
+    return table
 
 
 def _example(name: str, p: float | None, dim: int | None, noise: float | None) -> "list[Constants]":

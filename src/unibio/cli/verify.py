@@ -11,7 +11,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from unibio.paper.claims.registry import Row
 
-_COLOURS = {"confirmed": "green", "corrected": "yellow", "refuted": "red"}
+_COLOURS = {"answered": "green", "confirmed": "green", "corrected": "yellow", "refuted": "red"}
 
 
 def verify(

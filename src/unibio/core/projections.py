@@ -1,4 +1,4 @@
-"""Sets x may be confined to. Any function x ↦ x will do; these two are ready made."""
+"""Sets x may be confined to, where any function x ↦ x will do and two are ready made; and the ball of lower solvers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from unibio.core import checks
+from unibio.core import checks, tree
 from unibio.core.tree import PyTree
 
 
@@ -48,3 +48,9 @@ class Simplex(eqx.Module):
     def __call__(self, x: PyTree) -> PyTree:
         with jax.numpy_dtype_promotion("standard"):  # optax divides by an integer count
             return optax.projections.projection_simplex(x, self.total)
+
+
+def into_ball(w: PyTree, centre: PyTree, radius: jax.Array) -> PyTree:
+    """The point of the ball around `centre` that is nearest to w, in the Euclidean norm of the whole tree."""
+    direction, distance = tree.direction(tree.sub(w, centre))
+    return tree.where(distance > radius, tree.axpy(radius, direction, centre), w)

@@ -1,7 +1,7 @@
 """The interfaces between the parts of the package: what each takes and returns."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +145,15 @@ class LowerSolver(Protocol):
     """
 
     def __call__(self, gradient: Gradient, draw: Draw, y: PyTree, p: Number | None) -> tuple[PyTree, jax.Array]: ...
+
+
+@runtime_checkable
+class GuidedLowerSolver(LowerSolver, Protocol):
+    """A lower solver that does its work better if it is told how far its last call moved y, in the Euclidean norm."""
+
+    def guided(self, moved: jax.Array) -> LowerSolver:
+        """The lower solver for the next call."""
+        ...
 
 
 @kinds.part

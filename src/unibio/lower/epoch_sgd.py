@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import checks, tree
 from unibio.core.coordinates import order
+from unibio.core.projections import into_ball
 from unibio.core.protocols import Draw, Gradient
 from unibio.core.tree import Number, PyTree
 
@@ -125,7 +126,7 @@ class EpochSGD(eqx.Module):
             # Beyond the last epoch γ = 0 and nothing moves; the cond only saves the gradients.
             slope = jax.lax.cond(numbers.taken, gradient, lambda w, _: tree.zeros_like(w), w, realisation)
             mean = tree.axpy(numbers.weight, w, mean)
-            w = _into_ball(tree.axpy(-numbers.step_size, slope, w), centre, numbers.radius)
+            w = into_ball(tree.axpy(-numbers.step_size, slope, w), centre, numbers.radius)
             return (
                 tree.where(numbers.last, mean, w),
                 tree.where(numbers.last, mean, centre),
@@ -135,9 +136,3 @@ class EpochSGD(eqx.Module):
         each = schedule._replace(total=None)
         carry, _ = jax.lax.scan(step, (y, y, tree.zeros_like(y)), (each, draw(self.steps)), length=self.steps)
         return carry[0], schedule.total
-
-
-def _into_ball(w: PyTree, centre: PyTree, radius: jax.Array) -> PyTree:
-    """The point of the ball nearest to w, in the Euclidean norm of the whole tree."""
-    direction, distance = tree.direction(tree.sub(w, centre))
-    return tree.where(distance > radius, tree.axpy(radius, direction, centre), w)

@@ -63,7 +63,7 @@ class BOREP(eqx.Module):
         checks.whole_number("period", self.period, low=1)
         checks.whole_number("lower_steps", self.lower_steps, low=2, remedy=ONE_STEP)
         if self.refinement is not None:
-            kinds.is_a("refinement", self.refinement, LowerSolver, "EpochSGD(), SGD() or Optax(…)")
+            kinds.is_a("refinement", self.refinement, LowerSolver, "EpochSGD(), StagedSGD(), SGD() or Optax(…)")
 
     def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[State, Info]:
         default = EpochSGD(steps=100, step_size=self.lower_step_size, radius=self.radius)

@@ -9,23 +9,26 @@ import optax
 
 from unibio.core import checks, kinds, tree
 from unibio.core.problem import Problem, as_pytree
-from unibio.core.protocols import Calls, Hypergradient, Info, LowerSolver, Projection, Schedule
+from unibio.core.protocols import Calls, GuidedLowerSolver, Hypergradient, Info, LowerSolver, Projection, Schedule
 from unibio.core.tree import PyTree
 from unibio.hypergradients.implicit import CG
 from unibio.hypergradients.neumann import Neumann
 from unibio.hypergradients.preconditioners import Jacobi
 from unibio.lower.epoch_sgd import EpochSGD
+from unibio.lower.staged_sgd import StagedSGD
 from unibio.solvers.lower_level import refresh
 
 
 class State(NamedTuple):
-    """x_t, y_t, m_{t−1}, the state of the optax transformation if there is one, t."""
+    """x_t, y_t, m_{t−1}, the state of the optax transformation if there is one, t; and if the lower solver is guided by
+    it, how far the last refresh moved y."""
 
     x: PyTree
     y: PyTree
     momentum: PyTree
     optimiser: Any
     t: jax.Array
+    moved: jax.Array | None = None
 
 
 class UniBiO(eqx.Module):
@@ -39,7 +42,7 @@ class UniBiO(eqx.Module):
     | symbol | field |
     |---|---|
     | η, s, β, I | `step_size`, `schedule` (t ↦ factor, e.g. an optax schedule), `momentum`, `period` |
-    | lower | `lower` (for the warm start `warm_start`, if given): `EpochSGD`, `SGD`, `Optax` |
+    | lower | `lower` (for the warm start `warm_start`, if given): `EpochSGD`, `StagedSGD`, `SGD`, `Optax` |
     | ĥ | `hypergradient`: `Neumann()` as in the paper, `CG()` in practice |
     | P | `project`: a function of x such as `Box(0, 1)` |
     | m/‖m‖ | replaced by `optimiser`, an optax transformation fed with m_t: x_{t+1} = P(x_t + η·s(t)·update) |
@@ -67,9 +70,9 @@ class UniBiO(eqx.Module):
         checks.step_sizes(self, "step_size")
         checks.fraction("momentum", self.momentum)
         checks.whole_number("period", self.period, low=1)
-        kinds.is_a("lower", self.lower, LowerSolver, "EpochSGD(), SGD() or Optax(…)")
+        kinds.is_a("lower", self.lower, LowerSolver, "EpochSGD(), StagedSGD(), SGD() or Optax(…)")
         if self.warm_start is not None:
-            kinds.is_a("warm_start", self.warm_start, LowerSolver, "EpochSGD(), SGD() or Optax(…)")
+            kinds.is_a("warm_start", self.warm_start, LowerSolver, "EpochSGD(), StagedSGD(), SGD() or Optax(…)")
         kinds.is_a("hypergradient", self.hypergradient, Hypergradient, "Neumann(), CG(), Exact() or Unrolled(…)")
         if self.optimiser is not None:
             checks.optimiser("optimiser", self.optimiser)
@@ -79,30 +82,47 @@ class UniBiO(eqx.Module):
             kinds.is_a("project", self.project, Projection, "a function of x, such as Box(0, 1)")
 
     @classmethod
-    def without_p(cls, step_size: float, lower_step_size: float = 1.0, steps: int = 100, **others: Any) -> "UniBiO":
-        """Settings for unknown p: CG with the Hessian's diagonal, and Epoch-SGD with τ = 2 in a ball of fixed radius.
+    def without_p(
+        cls, step_size: float, steps: int = 100, radius: float = 1000.0, guess: float = 0.001, **others: Any
+    ) -> "UniBiO":
+        """Settings for unknown p: `StagedSGD(steps, radius, guess)`, which needs neither p nor a lower step size, and
+        for the hypergradient CG with the Hessian's diagonal.
 
-        At equal budget such epochs end up to 2.6 times further from a nondegenerate minimiser than those that know
-        p, and nearer to a degenerate one.
+        `radius` must be at least the distance from y to the minimiser at every refresh, and `guess` is the first radius
+        that is tried. Both may be far off: the search for the radius doubles it, and each doubling costs one stage.
+        docs/without_p.md has what is proved, and what not knowing p costs.
         """
-        lower = EpochSGD(steps=steps, step_size=lower_step_size, tau=2.0, shrink=False)
+        lower = StagedSGD(steps, radius, guess)
         return cls(step_size, lower=lower, hypergradient=CG(preconditioner=Jacobi()), **others)
 
     def init(self, problem: Problem, x: PyTree, y: PyTree, key: jax.Array) -> tuple[State, Info]:
-        y, calls = refresh(self.lower if self.warm_start is None else self.warm_start, problem, x, y, key)
+        y_new, calls = refresh(self.lower if self.warm_start is None else self.warm_start, problem, x, y, key)
+        moved = tree.norm(tree.sub(y_new, y)) if isinstance(self.lower, GuidedLowerSolver) else None
         optimiser = None if self.optimiser is None else self.optimiser.init(x)
-        return State(x, y, tree.zeros_like(x), optimiser, jnp.int32(0)), Info(jnp.zeros((), tree.dtype(x)), calls)
+        state = State(x, y_new, tree.zeros_like(x), optimiser, jnp.int32(0), moved)
+        return state, Info(jnp.zeros((), tree.dtype(x)), calls)
+
+    def _refresh(
+        self, problem: Problem, x: PyTree, y: PyTree, moved: jax.Array | None, key: jax.Array
+    ) -> tuple[PyTree, jax.Array | None, Calls]:
+        """y, how far it has moved if that matters, and the calls."""
+        lower = self.lower
+        if moved is not None and isinstance(lower, GuidedLowerSolver):
+            lower = lower.guided(moved)
+        y_new, calls = refresh(lower, problem.counting(lambda t: t // self.period), x, y, key)
+        return y_new, None if moved is None else tree.norm(tree.sub(y_new, y)), calls
 
     def step(self, problem: Problem, state: State, key: jax.Array) -> tuple[State, Info]:
         key_lower, key_hyper = jax.random.split(key)
         x, t = state.x, state.t
         # A loop of at most one round: under vmap a cond would solve the lower level at every step.
-        y, lower_calls = tree.compute_if_any(
+        y, moved, lower_calls = tree.compute_if_any(
             (t + 1) % self.period == 0,
-            lambda x, y: refresh(self.lower, problem.counting(lambda t: t // self.period), x, y, key_lower),
-            (state.y, jax.tree.map(jnp.int32, Calls())),
+            lambda x, y, moved: self._refresh(problem, x, y, moved, key_lower),
+            (state.y, state.moved, jax.tree.map(jnp.int32, Calls())),
             x,
             state.y,
+            state.moved,
         )
         estimate, info = self.hypergradient(problem, x, y, key_hyper)
         m = tree.axpy(self.momentum, state.momentum, tree.scale(1 - self.momentum, estimate))
@@ -115,4 +135,4 @@ class UniBiO(eqx.Module):
         x = tree.axpy(self.step_size * factor, direction, x)
         if self.project is not None:
             x = checks.returned("project(x)", self.project(x), x)
-        return State(x, y, m, optimiser, t + 1), Info(norm, lower_calls.plus(info.calls), info.status)
+        return State(x, y, m, optimiser, t + 1, moved), Info(norm, lower_calls.plus(info.calls), info.status)

@@ -20,9 +20,11 @@ class Verdict(enum.StrEnum):
     """The verdict on a claim.
 
     Confirmed means that it is true as printed, though a bound may be loose; corrected, that it is true with another
-    constant or under another condition; refuted, that it is false.
+    constant or under another condition; refuted, that it is false. Answered is no verdict on the paper: it leaves a
+    question open, and our answer passes its check; refuted then means that our answer fails it.
     """
 
+    answered = "answered"
     confirmed = "confirmed"
     corrected = "corrected"
     refuted = "refuted"
@@ -102,7 +104,7 @@ def claim(where: str, statement: str) -> Callable[[Callable[[], Found]], Callabl
 
 def every_claim() -> dict[str, Claim]:
     """All claims by name. Importing the modules that state them fills the table."""
-    for part in ("foundations", "assumptions", "algorithm", "theorem", "cleaning"):
+    for part in ("foundations", "assumptions", "algorithm", "theorem", "unknown_p", "cleaning"):
         importlib.import_module(f"unibio.paper.claims.{part}")
     return CLAIMS
 
@@ -125,8 +127,8 @@ def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lam
 
 
 def as_markdown(rows: list[Row]) -> str:
-    """The page docs/paper_vs_us.md: a table of all rows, refuted claims first, then corrected and confirmed ones."""
-    order = {Verdict.refuted: 0, Verdict.corrected: 1, Verdict.confirmed: 2}
+    """The page docs/paper_vs_us.md: a table of all rows, refuted claims first, then corrected, confirmed, answered."""
+    order = {Verdict.refuted: 0, Verdict.corrected: 1, Verdict.confirmed: 2, Verdict.answered: 3}
     counts = ", ".join(f"{sum(row.outcome.verdict == v for row in rows)} {v}" for v in Verdict)
     lines = [
         "# Where we differ from the paper, and why",
@@ -138,6 +140,7 @@ def as_markdown(rows: list[Row]) -> str:
         "- *refuted*: the claim is false.",
         "- *corrected*: it is true with another constant or under another condition.",
         "- *confirmed*: it is true as printed, though a bound may be loose.",
+        "- *answered*: the paper leaves the question open; our answer, proved in [without_p.md](without_p.md), passes.",
         "",
         "`unibio verify --claim NAME` explains how a claim is checked. This page is the output of",
         "`unibio verify --markdown`. The symbols are those of the paper; [theory.md](theory.md) introduces most of",
@@ -169,6 +172,7 @@ _MORE = """## Choices that are not claims
   algorithm does. The mean of ‖∇Φ(x_t)‖ over 500 steps is then .0884, .1210, .1683 at p = 2, 4, 6. At p = 8 it is .321,
   and further digits depend on rounding: with γ_1 = 1 the lower iteration multiplies errors near y* by −6
   (`tests/solvers/test_rounding_of_the_study.py`).
-- **Unknown p.** The paper's algorithm needs p, and `UniBiO.without_p` does not. On Example 3 and ℓ_p regression it
-  arrives at the same place with p stated too small, too large or not at all (`tests/solvers/test_without_p.py`).
+- **Unknown p.** The paper's algorithm needs p, and `UniBiO.without_p` needs neither p nor a lower step size
+  ([without_p.md](without_p.md)). On Example 3 and ℓ_p regression it arrives at the same place with p stated too small,
+  too large or not at all (`tests/solvers/test_without_p.py`).
 """

@@ -45,7 +45,7 @@ _DIED = "its process died, perhaps for lack of memory; run it again with --jobs 
 # Rough seconds of each part on two cores. The longest start first, so that none of them runs alone at the end.
 COSTS = {
     "hypercleaning": 280, "lp-cleaning": 130, "comparison-tuned": 50, "noise-placement": 30, "epoch-sgd": 23,
-    "complexity": 12, "rates": 10, "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
+    "complexity": 12, "rates": 10, "unknown-p": 8, "noise": 8, "one-step-size": 8, "comparison": 7, "schedules": 1,
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "comparison": "studies.comparison",
     "comparison-tuned": "studies.comparison_tuned",
     "epoch-sgd": "studies.epoch_sgd",
+    "unknown-p": "studies.unknown_p",
     "complexity": "studies.complexity",
     "lp-cleaning": "studies.lp_cleaning",
     "schedules": "studies.schedules",

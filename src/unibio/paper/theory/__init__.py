@@ -13,6 +13,13 @@ from unibio.paper.theory.moduli import (
     smoothness,
 )
 from unibio.paper.theory.schedule import LowerPlan, Schedule, schedule
+from unibio.paper.theory.without_p import (
+    ScheduleWithoutP,
+    complexity_without_p,
+    grid_without_p,
+    schedule_without_p,
+    validated,
+)
 
 __all__ = [
     "Audit",
@@ -22,16 +29,21 @@ __all__ = [
     "Finding",
     "LowerPlan",
     "Schedule",
+    "ScheduleWithoutP",
     "audit",
     "certificate",
+    "complexity_without_p",
     "coupled_example3_constants",
     "example3_constants",
     "example4_constants",
+    "grid_without_p",
     "holder_constant",
     "modulus",
     "monotonicity",
     "regression_moduli",
     "scalar_modulus",
     "schedule",
+    "schedule_without_p",
     "smoothness",
+    "validated",
 ]

@@ -1,0 +1,96 @@
+"""What it costs not to know p: the distance from the minimiser with p known, stated wrongly, and not stated at all."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unibio.comparison import plot
+from unibio.core.coordinates import spow
+from unibio.files.tables import Rows, Tables, column, distinct, select
+from unibio.lower.epoch_sgd import EpochSGD
+from unibio.lower.staged_sgd import StagedSGD
+from unibio.paper.framework.study import Options, Progress
+
+TITLE = "What does it cost not to know p?"
+PAPER = "Its algorithm needs p; what to do without it is left open."
+ORDERS, BUDGETS = (2.0, 3.0, 4.0, 6.0, 8.0), (300, 1000, 3000)
+LONGER = (10_000, 30_000)  # with --full
+WRONG = {2.0: 8.0, 3.0: 8.0, 4.0: 2.0, 6.0: 2.0, 8.0: 2.0}
+STEP, RADIUS = 0.5, 2.0
+WAYS = {"p known": "-", "p unknown": "--", "p stated wrongly": ":"}
+
+
+def run(options: Options, progress: Progress) -> Tables:
+    """Minimises |w|^p/p from w = 1 with noise of variance 1 by Epoch-SGD with γ_1 = .5 that is told p or another order,
+    and by StagedSGD, which is told neither p nor a step size. Both know that the minimiser lies within 2 of the start.
+    """
+    keys = jax.random.split(jax.random.key(options.seed), 2 * options.seeds)
+    truth, wrong = jnp.asarray(ORDERS), jnp.asarray([WRONG[p] for p in ORDERS])
+    rows: Rows = []
+    for budget in (*BUDGETS, *(LONGER if options.full else ())):
+        progress(f"N = {budget:,}")
+        epochs, staged = EpochSGD(budget, STEP, radius=RADIUS, spend=True), StagedSGD(budget, RADIUS)
+
+        def distance(p: Any, stated: Any, key: jax.Array, lower: Any) -> jax.Array:
+            w, _ = lower(
+                lambda w, e: spow(w, p - 1) + e,
+                lambda count: jax.random.normal(key, (count,)),
+                jnp.asarray(1.0),
+                stated,
+            )
+            return jnp.abs(w)
+
+        for way, lower, stated in (
+            ("p known", epochs, truth), ("p unknown", staged, truth), ("p stated wrongly", epochs, wrong)
+        ):  # fmt: skip
+
+            def one(p: Any, q: Any, key: jax.Array, lower: Any = lower) -> jax.Array:
+                return distance(p, q, key, lower)
+
+            ends = np.asarray(jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))(truth, stated, keys))
+            for p, values in zip(ORDERS, ends, strict=True):
+                error = float(values.std() / np.sqrt(len(values)))
+                rows.append({"p": p, "way": way, "N": budget, "distance": float(values.mean()), "error": error})
+    return {"distances": rows, "summary": _last(rows)}
+
+
+def _last(rows: Rows) -> Rows:
+    """The mean distances at the largest N, a row for each p."""
+    largest = max(distinct(rows, "N"))
+    return [
+        {"p": p, "N": largest, "stated wrongly as": WRONG[p]}
+        | {way: select(rows, p=p, way=way, N=largest)[0]["distance"] for way in WAYS}
+        for p in ORDERS
+    ]
+
+
+def draw(tables: Tables) -> "plot.Figure":
+    """The mean distance against N, a panel for each p and a line for each way."""
+    rows = tables["distances"]
+    orders = distinct(rows, "p")
+    made, axes = plot.panels(len(orders), width=2.6)
+    for axis, p in zip(axes, orders, strict=True):
+        for (way, style), colour in zip(WAYS.items(), plot.COLOURS, strict=False):
+            line = select(rows, p=p, way=way)
+            label = f"{way} ({WRONG[p]:g})" if "wrong" in way else way
+            axis.errorbar(column(line, "N"), column(line, "distance"), yerr=2 * np.array(column(line, "error")),
+                          fmt="o" + style, color=colour, markersize=3, label=label)  # fmt: skip
+        axis.set(xscale="log", yscale="log", xlabel="N", title=f"p = {p:g}")
+        axis.legend()
+    axes[0].set(ylabel="mean distance from the minimiser")
+    return made
+
+
+def verdict(tables: Tables) -> str:
+    """Compares the distances at the largest N."""
+    rows = tables["summary"]
+    unknown, wrong = ([row[way] / row["p known"] for row in rows] for way in ("p unknown", "p stated wrongly"))
+    listed = ["; ".join(f"{ratio:.2f}" for ratio in ratios) for ratios in (unknown, wrong)]
+    return (
+        f"Without p the lower level ends {min(unknown):.2f} to {max(unknown):.2f} times as far from a degenerate "
+        f"minimiser as Epoch-SGD with the true p and the step size {STEP} for every p. At N = {rows[0]['N']} the "
+        f"ratios are {listed[0]} at p = 2, 3, 4, 6, 8, and {listed[1]} where Epoch-SGD is told a wrong p. Epoch-SGD needs "
+        "a step size as well; one that is tuned to the function brings it nearer (docs/without_p.md)."
+    )
