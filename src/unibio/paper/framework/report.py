@@ -77,8 +77,7 @@ def using(name: str, make: Callable[[Tables], Made], tables: Tables) -> Made:
     try:
         return make(tables)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ValueError(f"result.json is damaged: these are not the tables of {name} ({what})") from None
+        raise ValueError(f"result.json is damaged: these are not the tables of {name}") from error
 
 
 def write_report(out: Path) -> Path:
