@@ -7,6 +7,7 @@ import pytest
 from oracles import lp_phi
 
 import unibio as ub
+from unibio.solvers.step_sizes import tunable
 
 KEY = jax.random.key(0)
 
@@ -58,3 +59,9 @@ def test_what_needs_p_refuses():
             ub.hypergradient(problem, 1.0, 1.0, method)
     with pytest.raises(ValueError, match="states no p"):
         ub.EpochSGD()(lambda w, _: w, lambda count: None, jnp.ones(1), None)
+
+
+def test_tuning_knows_that_there_is_no_lower_step_size():
+    assert tunable(ub.UniBiO.without_p(0.1)) == ("step_size",)
+    assert tunable(ub.UniBiO(0.1)) == ("step_size", "lower.step_size")
+    assert tunable(ub.SOBA(0.1, 0.1)) == ("step_size", "lower_step_size")

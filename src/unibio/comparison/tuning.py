@@ -21,7 +21,7 @@ from unibio.run.metrics import Metric, Truth
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
 from unibio.run.start import fault_at_start
-from unibio.solvers.step_sizes import replaced, step_size_fields
+from unibio.solvers.step_sizes import replaced, tunable
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)  # the paper searches [0.01, 1] at both levels
 
@@ -77,7 +77,7 @@ def tune(
     kinds.is_a("criterion", criterion, Criterion, "Final(), CallsToReach(target) or a function of a table")
     check_solver(solver, tree.dtype(prepare(problem, x0, y0)[1]))
     checks.whole_number("lanes", lanes, low=1)
-    settings = _settings(dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid)
+    settings = _settings(dict.fromkeys(tunable(solver), STEP_SIZES) if grid is None else grid)
     candidates = [_with(solver, setting) for setting in settings]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     together = max(1, lanes // len(seeds))

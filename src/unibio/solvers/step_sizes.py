@@ -17,6 +17,14 @@ def step_size_fields(solver: BilevelSolver) -> tuple[str, str]:
     return "step_size", "lower_step_size" if "lower_step_size" in names else "lower.step_size"
 
 
+def tunable(solver: BilevelSolver) -> tuple[str, ...]:
+    """Those of `step_size_fields` that the solver has: one whose lower level needs no step size has only the first."""
+    head, _, rest = step_size_fields(solver)[1].partition(".")
+    lower = getattr(solver, head)
+    names = {field.name for field in dataclasses.fields(lower)} if rest else {rest}
+    return step_size_fields(solver) if rest in names else ("step_size",)
+
+
 def step_sizes(solver: BilevelSolver) -> tuple[float, float]:
     """The upper and the lower step size of a solver."""
     upper, lower = (operator.attrgetter(name)(solver) for name in step_size_fields(solver))

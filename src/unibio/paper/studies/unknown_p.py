@@ -1,13 +1,12 @@
 """What it costs not to know p: the distance from the minimiser with p known, stated wrongly, and not stated at all."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
 from unibio.core.coordinates import spow
+from unibio.core.protocols import LowerSolver
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.staged_sgd import StagedSGD
@@ -33,7 +32,7 @@ def run(options: Options, progress: Progress) -> Tables:
         progress(f"N = {budget:,}")
         epochs, staged = EpochSGD(budget, STEP, radius=RADIUS, spend=True), StagedSGD(budget, RADIUS)
 
-        def distance(p: Any, stated: Any, key: jax.Array, lower: Any) -> jax.Array:
+        def distance(p: jax.Array, stated: jax.Array, key: jax.Array, lower: LowerSolver) -> jax.Array:
             w, _ = lower(
                 lambda w, e: spow(w, p - 1) + e,
                 lambda count: jax.random.normal(key, (count,)),
@@ -46,7 +45,7 @@ def run(options: Options, progress: Progress) -> Tables:
             ("p known", epochs, truth), ("p unknown", staged, truth), ("p stated wrongly", epochs, wrong)
         ):  # fmt: skip
 
-            def one(p: Any, q: Any, key: jax.Array, lower: Any = lower) -> jax.Array:
+            def one(p: jax.Array, q: jax.Array, key: jax.Array, lower: LowerSolver = lower) -> jax.Array:
                 return distance(p, q, key, lower)
 
             ends = np.asarray(jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))(truth, stated, keys))
@@ -91,6 +90,6 @@ def verdict(tables: Tables) -> str:
     return (
         f"Without p the lower level ends {min(unknown):.2f} to {max(unknown):.2f} times as far from a degenerate "
         f"minimiser as Epoch-SGD with the true p and the step size {STEP} for every p. At N = {rows[0]['N']} the "
-        f"ratios are {listed[0]} at p = 2, 3, 4, 6, 8, and {listed[1]} where Epoch-SGD is told a wrong p. Epoch-SGD needs "
-        "a step size as well; one that is tuned to the function brings it nearer (docs/without_p.md)."
+        f"ratios are {listed[0]} at p = 2, 3, 4, 6, 8, and {listed[1]} where Epoch-SGD is told a wrong p. "
+        "Epoch-SGD needs a step size as well; one that is tuned to the function brings it nearer (docs/without_p.md)."
     )

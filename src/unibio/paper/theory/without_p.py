@@ -8,7 +8,7 @@ accuracy ε, because how large T must be for a given ε does depend on p.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -102,14 +102,17 @@ def grid_without_p(
     return _schedules(steps, kappa, radius, condition)
 
 
-def _schedules(steps: int, kappa: Any, radius: Any, condition: Any) -> tuple[ScheduleWithoutP, ...]:
+def _schedules(
+    steps: int, kappa: float | None, radius: float | None, condition: float | None
+) -> tuple[ScheduleWithoutP, ...]:
     checks.whole_number("steps", steps, low=4, remedy="N = √T must be at least 2, because a stage has two steps.")
     checks.number("kappa", kappa, low=0.0, strict=True, remedy=_KAPPA)
     checks.number("radius", radius, low=0.0, strict=True, remedy=_RADIUS)
     checks.number("condition", condition, low=1.0, remedy=_CONDITION)
+    numbers = (float(kappa or 0), float(radius or 0), float(condition or 0))  # None was refused above
     last = math.ceil(math.log2(steps) / 6)
     periods = [min(steps, math.isqrt(4**j * steps)) for j in range(last + 1)]
-    return tuple(ScheduleWithoutP(steps, n, kappa, radius, condition) for n in periods)
+    return tuple(ScheduleWithoutP(steps, n, *numbers) for n in periods)
 
 
 class Validated(NamedTuple):
