@@ -70,7 +70,7 @@ def test_what_it_says(out):
     command = "unibio reproduce schedules --out DIR --seeds 3 --seed 5 --full"
     assert command in re.sub("</?span>", "", text)
     assert '<td class="number">52.21</td>' in text  # log10 of the paper's calls at p = 4, to four digits
-    assert "1 of 11 experiments" in text
+    assert "1 of 12 experiments" in text
     for name in EXPERIMENTS:
         assert (f"<code><span>{name}</span></code>): not run yet" in text) == (name != "schedules")
     assert Page(text).all("img", "alt")[0].startswith(f"{schedules.TITLE} log10 of the total calls: on")
@@ -102,7 +102,7 @@ def test_damage_is_reported(out, tmp_path):
     (copy / "schedules" / "totals.csv").write_text("p\n")
     text = report.write_report(copy).read_text()
     assert "<code><span>schedules</span></code>): totals.csv is damaged" in text
-    assert "0 of 11 experiments" in text
+    assert "0 of 12 experiments" in text
 
 
 def check(folder, *words):
