@@ -1,7 +1,7 @@
 """What `StagedSGD` and `UniBiO.without_p` are worth: the figures of docs/without_p.md.
 
     python benchmarks/without_p.py slopes --dim 1          # distance against N, N = 10³ … 10⁶
-    python benchmarks/without_p.py epoch-sgd               # against Epoch-SGD with p known and its first step size tuned
+    python benchmarks/without_p.py epoch-sgd               # against Epoch-SGD with p known and its step size tuned
     python benchmarks/without_p.py coverage                # Theorem 1's bound in 10,000 runs
     python benchmarks/without_p.py search                  # Theorem 2 from first guesses 1e-3 to 1e3 times the truth
     python benchmarks/without_p.py schedule                # the schedule at T = N², N = 16 … 512
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import unibio as ub
@@ -116,7 +118,8 @@ def slopes(dim: int, function: str, seeds: int, most: int, seed: int) -> Rows:
     """Quantiles of ‖y_K − y*‖ from ‖y_0 − y*‖ = 1 with R_0 = 2; noise N(0, I/d) for "norm", N(0, I) for "sum"."""
     orders = np.asarray(ORDERS)
     deviation = 1 / math.sqrt(dim) if function == "norm" else 1.0
-    sigma, rows = light_tail(deviation, dim), []
+    sigma = light_tail(deviation, dim)
+    rows: Rows = []
     budgets = [n for n in (1000, 10_000, 100_000, 1_000_000) if n <= most]
     for budget in budgets:
         plan, rng = ub.StagedSGD(budget), np.random.default_rng([seed, dim, budget])
@@ -132,15 +135,29 @@ def slopes(dim: int, function: str, seeds: int, most: int, seed: int) -> Rows:
             )
             q90 = float(np.quantile(values, 0.9))
             draws = np.random.default_rng(0).choice(values, (2000, seeds))
-            rows.append({"function": function, "dim": dim, "p": p, "N": budget, "N_0": n, "median": float(np.median(values)), "q90": q90,
-                         "q90_error": float(np.quantile(draws, 0.9, axis=1).std()), "largest": float(values.max()),
-                         "prior_bound": float(prior), "median_posterior_bound": float(np.median(posterior)),
-                         "above_posterior": int(np.sum(values > posterior)), "above_prior": int(np.sum(values > prior)), "seeds": seeds})  # fmt: skip
+            rows.append(
+                {
+                    "function": function,
+                    "dim": dim,
+                    "p": p,
+                    "N": budget,
+                    "N_0": n,
+                    "median": float(np.median(values)),
+                    "q90": q90,
+                    "q90_error": float(np.quantile(draws, 0.9, axis=1).std()),
+                    "largest": float(values.max()),
+                    "prior_bound": float(prior),
+                    "median_posterior_bound": float(np.median(posterior)),
+                    "above_posterior": int(np.sum(values > posterior)),
+                    "above_prior": int(np.sum(values > prior)),
+                    "seeds": seeds,
+                }
+            )
     for p in ORDERS:
         line = [row for row in rows if row["p"] == p]
-        q90 = np.log([row["q90"] for row in line])
+        logs = np.log([row["q90"] for row in line])
         fit = {
-            f"slope_in_{name}": float(np.polyfit(np.log([row[name] for row in line]), q90, 1)[0])
+            f"slope_in_{name}": float(np.polyfit(np.log([row[name] for row in line]), logs, 1)[0])
             for name in ("N", "N_0")
         }
         # an error of the slope from those of the quantiles
@@ -172,19 +189,31 @@ def coverage(dim: int, function: str, runs: int, budget: int, seed: int) -> Rows
         prior = distance_bound(prior_A(5 ** (p - 1), sigma, n, 3 * k), p, mu, n, smallest)
         level = math.log(2 * k / DELTA)
         posterior = distance_bound(2 * np.sqrt(2 * observed[i]) + 2 * sigma * math.sqrt(3 * level), p, mu, n, smallest)
-        rows.append({"function": function, "dim": dim, "p": p, "N": budget, "runs": runs, "delta": DELTA,
-                     "above_prior": float(np.mean(values > prior)), "above_posterior": float(np.mean(values > posterior)),
-                     "q90": float(np.quantile(values, 0.9)), "largest": float(values.max()), "prior_bound": float(prior),
-                     "prior_bound_over_q90": float(prior / np.quantile(values, 0.9)),
-                     "posterior_bound_over_q90": float(np.median(posterior) / np.quantile(values, 0.9))})  # fmt: skip
+        rows.append(
+            {
+                "function": function,
+                "dim": dim,
+                "p": p,
+                "N": budget,
+                "runs": runs,
+                "delta": DELTA,
+                "above_prior": float(np.mean(values > prior)),
+                "above_posterior": float(np.mean(values > posterior)),
+                "q90": float(np.quantile(values, 0.9)),
+                "largest": float(values.max()),
+                "prior_bound": float(prior),
+                "prior_bound_over_q90": float(prior / np.quantile(values, 0.9)),
+                "posterior_bound_over_q90": float(np.median(posterior) / np.quantile(values, 0.9)),
+            }
+        )
     return rows
 
 
 def search(
     gradient: Gradient, y: np.ndarray, guess: float, largest: float, noise: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """StagedSGD with a guess for many runs: the ends, R_0, the stages of the search, the largest S/N_0; noise[t] for the
-    (K+1)·N_0 samples."""
+    """StagedSGD with a guess for many runs: the ends, R_0, the stages of the search, and the largest S/N_0. `noise` has
+    a row for each of the (K+1)·N_0 samples."""
     plan = ub.StagedSGD(steps)
     n, shape = plan.stage_steps, y.shape[:-1]
     radius, tried, most = np.full(shape, largest), np.zeros(shape, int), np.zeros(shape)
@@ -221,12 +250,24 @@ def searches(dim: int, function: str, runs: int, budget: int, seed: int) -> Rows
             R_hat = (4**p * p * A / (mu * math.sqrt(n))) ** (1 / (p - 1))
             most = 1 + np.ceil(np.maximum(0.0, np.log2(np.maximum(4.0, R_hat) / guess)))
             values, bound = norms(ends[i]), np.maximum(radius[i] / 2**k, 6 * r)
-            rows.append({"function": function, "dim": dim, "p": p, "N": budget, "runs": runs, "guess_over_truth": float(guess),
-                         "up_stages_median": float(np.median(tried[i])), "up_stages_most": int(tried[i].max()),
-                         "up_stages_bound": float(np.median(most)), "too_many_up_stages": float(np.mean(tried[i] > most)),
-                         "q90": float(np.quantile(values, 0.9)), "q90_known_radius_2": float(np.quantile(norms(known[i]), 0.9)),
-                         "above_bound": float(np.mean(values > bound)),
-                         "largest_share_of_bound": float(np.max(values / bound))})  # fmt: skip
+            rows.append(
+                {
+                    "function": function,
+                    "dim": dim,
+                    "p": p,
+                    "N": budget,
+                    "runs": runs,
+                    "guess_over_truth": float(guess),
+                    "up_stages_median": float(np.median(tried[i])),
+                    "up_stages_most": int(tried[i].max()),
+                    "up_stages_bound": float(np.median(most)),
+                    "too_many_up_stages": float(np.mean(tried[i] > most)),
+                    "q90": float(np.quantile(values, 0.9)),
+                    "q90_known_radius_2": float(np.quantile(norms(known[i]), 0.9)),
+                    "above_bound": float(np.mean(values > bound)),
+                    "largest_share_of_bound": float(np.max(values / bound)),
+                }
+            )
     return rows
 
 
@@ -305,17 +346,29 @@ def against_epoch_sgd(budget: int, seeds: int, seed: int) -> Rows:
                 theirs, (gamma, radius), spend = best_epoch_sgd(gradient, p, minimiser, y, budget, radii, rng)
                 ratio = ours.mean() / theirs.mean()
                 spread = math.hypot(ours.std() / ours.mean(), theirs.std() / theirs.mean()) / math.sqrt(seeds)
-                rows.append({"minimiser": name, "p": p, "N": budget, "tuned": tuned, "staged_mean": float(ours.mean()),
-                             "epoch_sgd_mean": float(theirs.mean()), "ratio_of_means": float(ratio),
-                             "ratio_error": float(ratio * spread),
-                             "ratio_of_q90": float(np.quantile(ours, 0.9) / np.quantile(theirs, 0.9)),
-                             "best_step_size": float(gamma), "best_radius": float(radius), "spend": bool(spend), "seeds": seeds})  # fmt: skip
+                rows.append(
+                    {
+                        "minimiser": name,
+                        "p": p,
+                        "N": budget,
+                        "tuned": tuned,
+                        "staged_mean": float(ours.mean()),
+                        "epoch_sgd_mean": float(theirs.mean()),
+                        "ratio_of_means": float(ratio),
+                        "ratio_error": float(ratio * spread),
+                        "ratio_of_q90": float(np.quantile(ours, 0.9) / np.quantile(theirs, 0.9)),
+                        "best_step_size": float(gamma),
+                        "best_radius": float(radius),
+                        "spend": bool(spend),
+                        "seeds": seeds,
+                    }
+                )
     return rows
 
 
 def schedule(orders: tuple[float, ...], upper_steps: int, N: int, kappa: float, seeds: int, seed: int) -> np.ndarray:
     """(1/T)Σ‖∇Φ(x_t)‖ for each p and seed on f = (p−1)|y|^p/p, g = |y|^p/p − y sin x, whose ∇Φ is cos x·y*(x) with
-    y* = spow(sin x, 1/(p−1)): I = N, 1 − β = 1/N, η = κN^{−3/2}, StagedSGD(N, 2), noise of variance 1 at both levels."""
+    y* = spow(sin x, 1/(p−1)): I = N, 1 − β = 1/N, η = κN^{−3/2}, StagedSGD(N, 2), noise of variance 1 everywhere."""
     p = np.asarray(orders)[:, None]
     rng = np.random.default_rng([seed, N, upper_steps])
     x, y = np.ones((len(orders), seeds)), np.ones((len(orders), seeds, 1))
@@ -335,23 +388,119 @@ def schedule(orders: tuple[float, ...], upper_steps: int, N: int, kappa: float, 
 
 def schedules(seeds: int, seed: int, most: int) -> Rows:
     """The mean ‖∇Φ‖ at T = N², and the slope of its logarithm in that of N; the theory's is −1/(2(p−1))."""
-    orders, rows = (2.0, 4.0, 8.0), []
+    orders: tuple[float, ...] = (2.0, 4.0, 8.0)
+    rows: Rows = []
     sizes = [n for n in (16, 32, 64, 128, 256, 512) if n <= most]
     for N in sizes:
         means = schedule(orders, N * N, N, 1.0, seeds, seed)
-        rows += [{"p": p, "N": N, "T": N * N, "mean_gradient": float(values.mean()), "error": float(values.std() / math.sqrt(seeds)), "seeds": seeds}
-                 for p, values in zip(orders, means, strict=True)]  # fmt: skip
+        rows += [
+            {
+                "p": p,
+                "N": N,
+                "T": N * N,
+                "mean_gradient": float(values.mean()),
+                "error": float(values.std() / math.sqrt(seeds)),
+                "seeds": seeds,
+            }
+            for p, values in zip(orders, means, strict=True)
+        ]
     for p in orders:
         line = [row for row in rows if row["p"] == p]
         logs = [np.log([row[name] for row in line]) for name in ("N", "mean_gradient")]
         late = [column[-3:] for column in logs]
         fit = {
-            "slope": float(np.polyfit(*logs, 1)[0]),
-            "slope_of_the_last_three": float(np.polyfit(*late, 1)[0]),
+            "slope": float(np.polyfit(logs[0], logs[1], 1)[0]),
+            "slope_of_the_last_three": float(np.polyfit(late[0], late[1], 1)[0]),
             "theory": -1 / (2 * (p - 1)),
         }
         for row in line:
             row.update(fit)
+    return rows
+
+
+def _problems(seed):
+    """Name → (problem, x, y, ‖∇Φ(x)‖, upper step size, upper steps); p = 4, noise or random batches."""
+    noise = ub.Noise(grad_y_g=1.0, grad_x_f=1.0)
+    coupling = jnp.asarray(np.eye(5) + 0.2 * np.random.default_rng(seed).normal(size=(5, 5)))
+    inner, outer = ub.problems.corrupted_regression(100, 5).train, ub.problems.corrupted_regression(100, 5).validation
+    regression = ub.problems.lp_regression(inner, outer, 4.0, batch_size=20)
+
+    def example3(x):
+        return jnp.abs(jnp.cos(x) * jnp.cos(jnp.sin(x)))
+
+    def coupled(x):
+        return jnp.linalg.norm(jax.grad(lambda x: jnp.sum(jnp.sin(coupling @ jnp.sin(x))))(x))
+
+    def lp(x):
+        y, _ = ub.Newton(max_steps=60)(regression, x, jnp.zeros(5))
+        return jnp.linalg.norm(ub.CG(preconditioner=ub.preconditioners.Jacobi())(regression, x, y, None)[0])
+
+    return {
+        "example3": (ub.problems.example3(4.0, noise, noise), jnp.asarray(1.0), jnp.asarray(1.0), example3, 0.02, 400),
+        "coupled_example3": (
+            ub.problems.coupled_example3(4.0, coupling, noise, noise),
+            jnp.full(5, 0.3),
+            jnp.full(5, 0.5),
+            coupled,
+            0.05,
+            400,
+        ),
+        "lp_regression": (regression, jnp.zeros(100), jnp.zeros(5), lp, 0.5, 150),
+    }
+
+
+def solves(name: str, seeds: int, seed: int) -> Rows:
+    """Calls of UniBiO until the mean of ‖∇Φ‖ over 20 iterates is .3 of its start, at p = 4: with Epoch-SGD told 4, 2 or
+    8 and the best of five first step sizes in each case (chosen on other seeds), and without p. A refresh has a budget
+    of 100 lower steps, to which the search adds its own."""
+    problem, x, y, gradient, step_size, steps = _problems(seed)[name]
+    cg, rows = ub.CG(preconditioner=ub.preconditioners.Jacobi()), []
+
+    def restated(p: float | None) -> ub.Problem:
+        return ub.Problem(problem.f, problem.g, p, f_batches=problem.f_batches, g_batches=problem.g_batches)
+
+    @jax.jit
+    def runs(problem, solver, keys):
+        def one(key):
+            log = ub.trajectory(problem, solver, x, y, steps, key, watch=lambda state: gradient(state.x))[1]
+            return log.watched, sum(counts.astype(float) for counts in log.calls)
+
+        return jax.vmap(one)(keys)
+
+    def calls(problem, solver, first):
+        values, taken = (np.asarray(a) for a in runs(problem, solver, jax.random.split(jax.random.key(first), seeds)))
+        smooth = np.stack([np.convolve(row, np.ones(20) / 20, "valid") for row in values])
+        below = smooth <= 0.3 * values[:, :1]
+        reached = below.any(axis=1)
+        at = np.where(reached, below.argmax(axis=1) + 19, steps - 1)
+        total = np.take_along_axis(np.cumsum(taken, axis=1), at[:, None], axis=1)[:, 0]
+        return np.where(reached, total, np.inf)
+
+    def epochs(gamma):
+        return ub.UniBiO(step_size, lower=ub.EpochSGD(100, gamma, radius=1.0), hypergradient=cg)
+
+    known = None
+    for way, stated in (("p known", 4.0), ("stated 2", 2.0), ("stated 8", 8.0), ("without p", None)):
+        gamma = math.nan
+        if stated is not None:
+            grid = (0.01, 0.03, 0.1, 0.3, 1.0)
+            gamma = min(grid, key=lambda g: float(np.mean(np.minimum(calls(restated(stated), epochs(g), 1000), 1e9))))
+        solver = ub.UniBiO.without_p(step_size) if stated is None else epochs(gamma)
+        taken = calls(restated(stated), solver, seed)
+        known = taken if known is None else known
+        rows.append(
+            {
+                "problem": name,
+                "way": way,
+                "lower_step_size": gamma,
+                "median_calls": float(np.median(taken)),
+                "q25": float(np.quantile(taken, 0.25)),
+                "q75": float(np.quantile(taken, 0.75)),
+                "not_reached": int(np.sum(~np.isfinite(taken))),
+                "ratio_to_known": float(np.median(taken) / np.median(known)),
+                "seeds": seeds,
+            }
+        )
     return rows
 
 
@@ -383,14 +532,29 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("without-p-results"))
+    parser.add_argument("--problem", choices=("example3", "coupled_example3", "lp_regression"), default="example3")
     o = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
     made: dict[str, tuple[str, Callable[[], Rows]]] = {
-        "slopes": (f"slopes-{o.function}-{o.dim}-{o.most}-{o.seeds}", functools.partial(slopes, o.dim, o.function, o.seeds, o.most, o.seed)),
-        "epoch-sgd": (f"epoch-sgd-{o.budget}-{o.seeds}", functools.partial(against_epoch_sgd, o.budget, o.seeds, o.seed)),
-        "coverage": (f"coverage-{o.function}-{o.dim}-{o.budget}-{o.runs}", functools.partial(coverage, o.dim, o.function, o.runs, o.budget, o.seed)),
-        "search": (f"search-{o.function}-{o.dim}-{o.budget}-{o.seeds}", functools.partial(searches, o.dim, o.function, o.seeds, o.budget, o.seed)),
+        "slopes": (
+            f"slopes-{o.function}-{o.dim}-{o.most}-{o.seeds}",
+            functools.partial(slopes, o.dim, o.function, o.seeds, o.most, o.seed),
+        ),
+        "epoch-sgd": (
+            f"epoch-sgd-{o.budget}-{o.seeds}",
+            functools.partial(against_epoch_sgd, o.budget, o.seeds, o.seed),
+        ),
+        "coverage": (
+            f"coverage-{o.function}-{o.dim}-{o.budget}-{o.runs}",
+            functools.partial(coverage, o.dim, o.function, o.runs, o.budget, o.seed),
+        ),
+        "search": (
+            f"search-{o.function}-{o.dim}-{o.budget}-{o.seeds}",
+            functools.partial(searches, o.dim, o.function, o.seeds, o.budget, o.seed),
+        ),
+        "solve": (f"solve-{o.problem}-{o.seeds}", functools.partial(solves, o.problem, o.seeds, o.seed)),
         "schedule": (f"schedule-{o.most}-{o.seeds}", functools.partial(schedules, o.seeds, o.seed, o.most)),
-    }  # fmt: skip
+    }
     piece(o.out, *made[o.what])
 
 
