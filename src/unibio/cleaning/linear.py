@@ -1,6 +1,7 @@
 """Linear models for the recipe: multinomial logistic regression with several penalties at once."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,15 @@ PENALTIES = (100.0, 10.0, 1.0, 0.1)  # λ in Σ losses + λ/2 ‖W‖²
 INTERCEPT = 10.0  # the constant column: a coefficient of it pays a hundredth for the intercept it stands for
 _MOST = 4_000_000  # coefficients that are fitted at a time
 _CHUNK = 10_000
+
+
+class LinearModel(NamedTuple):
+    """Logits that are linear in the columns of a table."""
+
+    coefficients: Array  # (columns, classes), float64
+
+    def logits(self, table: logistic.Table) -> Array:
+        return np.asarray(table @ self.coefficients)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +55,10 @@ class Linear:
             models += np.split(done.coefficients, len(some), axis=1)
         return Fitted(self._held_out(models, folds, classes), np.stack(models))
 
-    def blend(self, parts: list[tuple[float, Array, int]]) -> Array:
-        """One matrix of coefficients (columns, classes): the average of linear models is linear."""
-        return sum(weight * models[member][:, -1].astype(np.float64) for weight, models, member in parts)
+    def blend(self, parts: list[tuple[float, Array, int]]) -> "LinearModel":
+        """The average of linear models is linear."""
+        coefficients = [weight * models[member][:, -1].astype(np.float64) for weight, models, member in parts]
+        return LinearModel(np.sum(coefficients, axis=0))
 
     def _held_out(self, models: list[Array], folds: Array, classes: int) -> Array:
         out = np.empty((len(folds), self.members, classes), np.float32)

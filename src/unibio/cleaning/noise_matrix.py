@@ -29,9 +29,10 @@ def symmetric(rate: float, classes: int) -> Array:
 
 
 def symmetric_rate(P: Array, given: Array) -> float:
-    """The r in [0, 1 − 1/K] that maximises Σ_i log((1−r) p_i + r (1−p_i)/(K−1)), p_i = P[i, ỹ_i].
+    """The r in [1/n, 1 − 1/K] that maximises Σ_i log((1−r) p_i + r (1−p_i)/(K−1)), p_i = P[i, ỹ_i], over n rows.
 
-    The sum is concave in r, so bisection on its derivative finds the maximum.
+    The sum is concave in r, so bisection on its derivative finds the maximum. One row of n is always taken for wrong:
+    with r = 0 no label could be wrong, and none be more suspicious than another.
     """
     classes = P.shape[1]
     own = P[np.arange(len(given)), given].astype(np.float64)
@@ -40,7 +41,8 @@ def symmetric_rate(P: Array, given: Array) -> float:
     def slope(r: float) -> float:
         return float(np.sum(rise / np.maximum(own + r * rise, 1e-300)))
 
-    low, high = 0.0, 1 - 1 / classes
+    high = 1 - 1 / classes
+    low = min(1 / max(1, len(given)), high)
     if slope(low) <= 0:
         return low
     for _ in range(40):

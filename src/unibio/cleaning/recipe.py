@@ -89,7 +89,8 @@ class _Average(NamedTuple):
 
 def make_folds(values: Array, trusted: Array, random: np.random.Generator, folds: int = FOLDS) -> Array:
     """Folds of equal sizes within every class and within trusted and other rows."""
-    out, place = np.zeros(len(values), int), 0
+    out = np.zeros(len(values), int)
+    place = 0
     groups = values * 2 + trusted
     for group in np.unique(groups):
         rows = random.permutation(np.flatnonzero(groups == group))
