@@ -174,16 +174,16 @@ def make(cell: Cell) -> Task:
 # methods
 
 
-def tuned(task: Task, E: Array, weights: Array, judges: Array) -> tuple[Array, Array, float]:
+def tuned(task: Task, E: Array, weights: Array, judges: Array, start: Any = None) -> tuple[Array, Array, float, Any]:
     """Fits all members and keeps the one with the least out-of-fold log-loss on the rows `judges`. Returns its logits
-    on the test set, its out-of-fold probabilities, and that log-loss."""
-    fitted = task.learner.fit(E.astype(np.float32), weights.astype(np.float32), task.labels.folds, None)
+    on the test set, its out-of-fold probabilities, that log-loss, and all models (a start for the next fit)."""
+    fitted = task.learner.fit(E.astype(np.float32), weights.astype(np.float32), task.labels.folds, start)
     P = softmax(fitted.held_out)
     values = task.labels.values[judges]
     losses = [-np.mean(np.log(P[judges, j, values] + 1e-12)) for j in range(P.shape[1])]
     best = int(np.argmin(losses))
     model = task.learner.blend([(1.0, fitted.models, best)])
-    return model.logits(task.test_table), P[:, best], float(losses[best])
+    return model.logits(task.test_table), P[:, best], float(losses[best]), fitted.models
 
 
 def one_hot(task: Task) -> Array:
@@ -201,22 +201,18 @@ def judges_of(task: Task) -> Array:
 
 
 def noisy_labels(task: Task) -> Answer:
-    logits, P, _ = tuned(task, one_hot(task), task.noisy.astype(float), task.noisy)
+    logits, P, *_ = tuned(task, one_hot(task), task.noisy.astype(float), task.noisy)
     return Answer(logits, own_suspicion(task, P))
 
 
 def trusted_only(task: Task) -> Answer:
-    logits, P, _ = tuned(task, one_hot(task), task.labels.trusted.astype(float), task.labels.trusted)
+    logits, P, *_ = tuned(task, one_hot(task), task.labels.trusted.astype(float), task.labels.trusted)
     return Answer(logits, own_suspicion(task, P))
 
 
 def noisy_and_trusted(task: Task) -> Answer:
-    logits, P, _ = tuned(task, one_hot(task), np.ones(len(P_rows(task))), judges_of(task))
+    logits, P, *_ = tuned(task, one_hot(task), np.ones(len(task.labels.values)), judges_of(task))
     return Answer(logits, own_suspicion(task, P))
-
-
-def P_rows(task: Task) -> Array:
-    return task.labels.values
 
 
 def cleanlab(task: Task) -> Answer:
@@ -226,7 +222,7 @@ def cleanlab(task: Task) -> Answer:
 
 def cleanlab_with_trusted(task: Task) -> Answer:
     """The same with the trusted rows among the data; no trusted row is dropped."""
-    return _cleanlab(task, np.ones(len(P_rows(task)), bool))
+    return _cleanlab(task, np.ones(len(task.labels.values), bool))
 
 
 def _cleanlab(task: Task, used: Array) -> Answer:
@@ -234,33 +230,34 @@ def _cleanlab(task: Task, used: Array) -> Answer:
     from cleanlab.rank import get_label_quality_scores
 
     judges = judges_of(task) if used.all() else task.noisy
-    _, P, _ = tuned(task, one_hot(task), used.astype(float), judges)
+    _, P, *_ = tuned(task, one_hot(task), used.astype(float), judges)
     values, noisy = task.labels.values, np.flatnonzero(task.noisy)
     issues = np.zeros(len(values), bool)
     issues[noisy] = find_label_issues(values[noisy], P[noisy], n_jobs=1)
     kept = used & ~issues
-    logits, _, _ = tuned(task, one_hot(task), kept.astype(float), judges & kept)
+    logits, *_ = tuned(task, one_hot(task), kept.astype(float), judges & kept)
     return Answer(logits, 1 - get_label_quality_scores(values[noisy], P[noisy]))
 
 
 def gold_loss_correction(task: Task) -> Answer:
     """Hendrycks et al. 2018: the noise matrix is what a model of the noisy labels says of the trusted rows."""
-    _, P, _ = tuned(task, one_hot(task), task.noisy.astype(float), task.noisy)
+    _, P, *_ = tuned(task, one_hot(task), task.noisy.astype(float), task.noisy)
     trusted, values = task.labels.trusted, task.labels.values
     T = np.stack([P[trusted & (values == k)].mean(axis=0) if (trusted & (values == k)).any() else row
                   for k, row in enumerate(np.eye(task.labels.classes))])  # fmt: skip
-    logits, P, _ = tuned(task, recipe.targets(task.labels, T), np.ones(len(values)), trusted)
+    logits, P, *_ = tuned(task, recipe.targets(task.labels, T), np.ones(len(values)), trusted)
     return Answer(logits, own_suspicion(task, P))
 
 
 def one_rate(task: Task) -> Answer:
     """Symmetric noise, at the rate of a grid that the trusted rows like best."""
-    found = []
+    found: list[tuple[Array, Array, float, Any]] = []
     for rate in RATE_GRID:
         if rate < 1 - 1 / task.labels.classes:
             E = recipe.targets(task.labels, noise_matrix.symmetric(rate, task.labels.classes))
-            found.append(tuned(task, E, np.ones(len(P_rows(task))), task.labels.trusted))
-    logits, P, _ = min(found, key=lambda one: one[2])
+            found.append(tuned(task, E, np.ones(len(task.labels.values)), task.labels.trusted,
+                               found[-1][3] if found else None))  # fmt: skip
+    logits, P, *_ = min(found, key=lambda one: one[2])
     return Answer(logits, own_suspicion(task, P))
 
 
@@ -321,7 +318,7 @@ def hyper_cleaner(task: Task) -> Answer:
 def true_labels(task: Task) -> Answer:
     E = np.eye(task.labels.classes)[task.truth]
     right = dataclasses.replace(task, labels=task.labels._replace(values=task.truth))
-    logits, P, _ = tuned(right, E, np.ones(len(E)), np.ones(len(E), bool))
+    logits, P, *_ = tuned(right, E, np.ones(len(E)), np.ones(len(E), bool))
     return Answer(logits, own_suspicion(task, P))
 
 
