@@ -73,10 +73,14 @@ def test_float32_is_enough():
 def test_a_lane_sees_nothing_of_rows_without_weight():
     table, likelihood, weights, penalties = problem()
     weights[:20] = 0
-    start, settings = np.zeros((4, 2, 3)), {"curvature": np.ones(4) * 60.0, "tolerance": 1e-12}
-    found = logistic.fit(table, likelihood, weights, penalties, start, **settings)
+
+    def fit():
+        size = np.full(4, 60.0)
+        return logistic.fit(table, likelihood, weights, penalties, np.zeros((4, 2, 3)), curvature=size, tolerance=1e-12)
+
+    found = fit()
     table[:20] += 100.0
-    again = logistic.fit(table, likelihood, weights, penalties, start, **settings)
+    again = fit()
     np.testing.assert_allclose(again.coefficients, found.coefficients, atol=1e-7)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from unibio.cleaning import calibration, noise_matrix
 from unibio.cleaning.calibration import softmax
+from unibio.core.tree import PyTree
 
 Array = np.ndarray
 PASSES, FOLDS = 2, 5
@@ -58,7 +59,7 @@ class Learner(Protocol):
 
     @property
     def members(self) -> int: ...
-    def fit(self, likelihood: Array, weights: Array, folds: Array, start: Any) -> Fitted: ...
+    def fit(self, likelihood: Array, weights: Array, folds: Array, start: PyTree) -> Fitted: ...
     def blend(self, parts: list[tuple[float, Any, int]]) -> Any: ...
 
 
@@ -159,8 +160,7 @@ def _average(fits: dict[str, Fitted], labels: Labels, T: Array) -> _Average:
     weights /= weights.sum()
     total = np.zeros((len(values), labels.classes))
     for k, fitted in enumerate(fits.values()):
-        for j in np.flatnonzero(weights[k]):
-            total += weights[k, j] * factors[k, j] * fitted.held_out[:, j]
+        total += np.einsum("j,ijk->ik", weights[k] * factors[k], fitted.held_out)
     factor = calibration.best_factor(total[trusted], values[trusted])
     return _Average(softmax(factor * total), weights, factors, factor)
 

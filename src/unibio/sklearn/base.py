@@ -15,13 +15,15 @@ from unibio.files.atomic import write_bytes
 from unibio.run.progress import terminal_progress
 
 Array = np.ndarray
+TableLike = Any  # what scikit-learn reads as a table: numpy, scipy.sparse, pandas, polars, lists of lists
+LabelsLike = Any  # what scikit-learn reads as a vector
 _FORMAT = 1
 
 
 class TableEstimator(BaseEstimator):
     """The base of the estimators. A subclass says by `_state` and `_restore` what its files contain."""
 
-    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
+    def _read(self, X: TableLike, y: TableLike = "no_validation", *, reset: bool = False) -> Any:
         """X (and y) as numpy arrays, or X as a CSR matrix. Every column must hold finite numbers."""
         _refuse_text(X)
         return validate_data(
@@ -81,13 +83,13 @@ class TableEstimator(BaseEstimator):
         return estimator
 
 
-def kind_of_frame(X: object) -> str:
+def kind_of_frame(X: TableLike) -> str:
     """`pandas` or `polars` if X is a DataFrame of theirs, else nothing."""
     package = type(X).__module__.partition(".")[0]
     return package if package in ("pandas", "polars") and type(X).__name__ == "DataFrame" else ""
 
 
-def _refuse_text(X: Any) -> None:
+def _refuse_text(X: TableLike) -> None:
     """Names the columns of a DataFrame that hold no numbers."""
     kind = kind_of_frame(X)
     if not kind:
@@ -104,7 +106,7 @@ def _refuse_text(X: Any) -> None:
         )
 
 
-def frame_like(X: Any, columns: dict[str, Array], rows: Array) -> Any:
+def frame_like(X: TableLike, columns: dict[str, Array], rows: Array) -> Any:
     """A table of these columns: a DataFrame of the kind of X (with the index of its rows), else a record array."""
     kind = kind_of_frame(X)
     if kind == "pandas":

@@ -16,11 +16,13 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from unibio.cleaning import calibration, noise_matrix, recipe, suspicion
 from unibio.cleaning.calibration import softmax
 from unibio.cleaning.linear import INTERCEPT, Linear, LinearModel
+from unibio.cleaning.logistic import Table
 from unibio.cleaning.network import Network, NetworkModel, mlp
-from unibio.sklearn.base import TableEstimator, frame_like, records
+from unibio.sklearn.base import LabelsLike, TableEstimator, TableLike, frame_like, records
 from unibio.sklearn.scaling import Scaling
 
 Array = np.ndarray
+Seed = int | np.random.RandomState | None
 _FEW = 10  # trusted rows, below which a warning is given
 
 
@@ -71,7 +73,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         True
     """
 
-    def __init__(self, model: str | eqx.Module = "logistic", random_state: Any = None) -> None:
+    def __init__(self, model: str | eqx.Module = "logistic", random_state: Seed = None) -> None:
         self.model = model
         self.random_state = random_state
 
@@ -80,7 +82,15 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, trusted: Any = None, *, X_trusted: Any = None, y_trusted: Any = None) -> Self:
+    def fit(
+        self,
+        X: TableLike,
+        y: LabelsLike,
+        trusted: LabelsLike = None,
+        *,
+        X_trusted: TableLike = None,
+        y_trusted: LabelsLike = None,
+    ) -> Self:
         """Learns from noisy labels, and from trusted ones if there are any.
 
         Arguments:
@@ -123,7 +133,9 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         self._conclude(X, rows, cleaned.P, cleaned.T, notes)
         return self
 
-    def fit_probabilities(self, P: Any, y: Any, trusted: Any = None, *, classes: Any = None) -> Self:
+    def fit_probabilities(
+        self, P: TableLike, y: LabelsLike, trusted: LabelsLike = None, *, classes: LabelsLike = None
+    ) -> Self:
         """Judges labels by the probabilities of any model, for example one of PyTorch or LightGBM.
 
         There is no model to predict with afterwards; all other attributes are as after `fit`.
@@ -168,29 +180,29 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         self._conclude(given, rows, P, T, notes)
         return self
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: TableLike) -> Array:
         """The most probable class of each row."""
         best = self._logits(X).argmax(axis=1)
         return self.classes_[best]
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: TableLike) -> Array:
         """The probability of each class for each row."""
         return softmax(self._logits(X))
 
-    def _logits(self, X: Any) -> Array:
+    def _logits(self, X: TableLike) -> Array:
         check_is_fitted(self, "classes_")
         if self._model is None:
             raise NotFittedError("fit_probabilities has seen no features, so there is no model to predict with.")
         return self._model.logits(self._scaled(self._read(X)))
 
-    def _scaled(self, table: Any) -> Any:
+    def _scaled(self, table: Table) -> Table:
         assert self._scaling is not None  # `fit` has set it
         if self.model == "logistic":
             return self._scaling(table, INTERCEPT)
         scaled = self._scaling(table)
         return scaled.toarray() if sparse.issparse(scaled) else scaled
 
-    def _learner(self, table: Any, seed: int) -> recipe.Learner:
+    def _learner(self, table: Table, seed: int) -> recipe.Learner:
         scaled = self._scaled(table)
         if self.model == "logistic":
             return Linear(scaled)
@@ -211,7 +223,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             )
         return self.model
 
-    def _conclude(self, X: Any, rows: _Rows, P: Array, T: Array, notes: list[str]) -> None:
+    def _conclude(self, X: TableLike, rows: _Rows, P: Array, T: Array, notes: list[str]) -> None:
         """Sets all attributes that say something of the labels."""
         noisy = ~rows.trusted
         self.noise_matrix_ = T
@@ -294,7 +306,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             self._model = LinearModel(groups["model"][0])
 
 
-def _mask(trusted: Any, rows: int) -> Array:
+def _mask(trusted: LabelsLike, rows: int) -> Array:
     if trusted is None:
         return np.zeros(rows, bool)
     mask = np.asarray(trusted)
@@ -346,7 +358,7 @@ def _warnings(rows: _Rows, classes: Array) -> list[str]:
     return notes
 
 
-def _contradictions(table: Any, rows: _Rows) -> list[str]:
+def _contradictions(table: Table, rows: _Rows) -> list[str]:
     """Trusted rows with the same features and different labels."""
     numbers = np.flatnonzero(rows.trusted)
     seen: dict[bytes, tuple[int, int]] = {}

@@ -1,9 +1,11 @@
 """Columns of a table on one scale, in float32, with a constant column at the end if it is asked for."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+
+from unibio.cleaning.logistic import Table
 
 Array = np.ndarray
 
@@ -15,7 +17,7 @@ class Scaling(NamedTuple):
     deviation: Array
 
     @classmethod
-    def of(cls, X: Any) -> "Scaling":
+    def of(cls, X: Table) -> "Scaling":
         """Of a numpy array or a CSR matrix."""
         rows = X.shape[0]
         if sparse.issparse(X):
@@ -29,7 +31,7 @@ class Scaling(NamedTuple):
         largest = np.abs(mean)
         return cls(mean, np.where(deviation > 1e-12 * largest, deviation, 1.0))
 
-    def __call__(self, X: Any, constant: float | None = None) -> Any:
+    def __call__(self, X: Table, constant: float | None = None) -> Table:
         if sparse.issparse(X):
             table = sparse.csr_array(X.multiply(1 / self.deviation), dtype=np.float32)
             if constant is None:
