@@ -70,3 +70,18 @@ def test_the_readme_example():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert out.returncode == 0, out.stderr
     assert "finished" in out.stdout
+
+
+def test_noisy_labels(tmp_path):
+    out = run("plot_noisy_labels", tmp_path)
+    accuracy, plain = (float(found(rf"{words} ([\d.]+)", out)[0]) for words in ("test accuracy", "for right"))
+    assert accuracy > plain + 0.01
+    assert float(found(r"AUROC of the suspicion ([\d.]+)", out)[0]) > 0.98
+
+
+def test_the_readme_example_on_labels_prints_what_the_page_says():
+    text = (ROOT / "README.md").read_text().split("## Labels you do not trust")[1]
+    code, printed = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout == printed

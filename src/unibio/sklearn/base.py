@@ -63,7 +63,7 @@ class TableEstimator(BaseEstimator):
         write_bytes(Path(path), archive.encode(facts, groups))
 
     @classmethod
-    def load(cls, path: str | Path, **parameters: Any) -> Self:
+    def load(cls, path: str | Path, **parameters: object) -> Self:
         """Reads what `save` wrote. `parameters` replace those that a file cannot hold, such as a network of yours."""
         try:
             facts, groups = archive.decode(Path(path).read_bytes())
