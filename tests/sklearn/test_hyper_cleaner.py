@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from unibio.cleaning import noise_matrix, recipe
 from unibio.sklearn import HyperCleaner
+from unibio.sklearn.scaling import Scaling
 
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
 
@@ -167,6 +168,22 @@ def test_data_frames():
             HyperCleaner().fit(text, y)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_scaling(kind):
+    """Deviations as numpy has them, at any size of the numbers; a constant column is left alone."""
+    X = np.random.default_rng(0).normal(size=(50, 3)) * [1e-200, 1.0, 1e200] + [0, 5, 0]
+    X = np.column_stack([X, np.full(50, 7.0), np.zeros(50)])
+    found = Scaling.of(kind(X))
+    expected = [1e-200 * np.std(X[:, 0] * 1e200), np.std(X[:, 1]), 1e200 * np.std(X[:, 2] / 1e200)]
+    np.testing.assert_allclose(found.deviation[:3], expected, rtol=1e-9)
+    table = found(kind(X), 10.0)
+    table = table.toarray() if sparse.issparse(table) else table
+    assert table.dtype == np.float32
+    np.testing.assert_allclose(table.std(axis=0)[:3], 1, rtol=1e-5)
+    np.testing.assert_allclose(table[:, 5], 10)
+    np.testing.assert_allclose(table[:, 3:5].std(axis=0), 0, atol=1e-6)
+
+
 def test_without_trusted_rows():
     X, truth, y, _ = data(rows=800, seed=2)
     cleaner = HyperCleaner(random_state=0).fit(X, y)
@@ -254,10 +271,13 @@ def test_files(names, tmp_path):
 def test_files_of_probabilities(tmp_path):
     _, _, y, _ = data(rows=200)
     P = np.random.default_rng(0).dirichlet(np.ones(3), 200)
-    cleaner = HyperCleaner().fit_probabilities(P, y)
+    names = np.array(["c", "a", "b"])
+    cleaner = HyperCleaner().fit_probabilities(P, names[y], classes=names)
     cleaner.save(tmp_path / "cleaner")
     again = HyperCleaner.load(tmp_path / "cleaner")
     np.testing.assert_array_equal(again.suspicion_, cleaner.suspicion_)
+    np.testing.assert_array_equal(again.suggested_labels_, cleaner.suggested_labels_)
+    np.testing.assert_array_equal(again.suspects_.given, names[y][again.suspects_.row])
     with pytest.raises(NotFittedError):
         again.predict(np.zeros((2, 8)))
 
@@ -278,6 +298,7 @@ BAD = [
     (lambda: HyperCleaner().fit(X, Y, X_trusted=X[:5, :3], y_trusted=Y[:5]), "3 features"),
     (lambda: HyperCleaner().fit(X, Y, X_trusted=X[:5], y_trusted=np.array(["a"] * 5)), "one kind"),
     (lambda: HyperCleaner().fit(X, X[:, 0]), "continuous"),
+    (lambda: HyperCleaner().fit(X, np.array(["a", None, "b"], object)[Y]), "row . is None"),
     (lambda: HyperCleaner().fit_probabilities(np.ones((100, 3)), Y), "adding up to 1"),
     (lambda: HyperCleaner().fit_probabilities(np.full((100, 2), 0.5), Y), "2 columns, but there are 3"),
     (lambda: HyperCleaner().fit_probabilities(np.full((50, 3), 1 / 3), Y), "50 rows and y 100"),

@@ -52,7 +52,9 @@ class TableEstimator(BaseEstimator):
         raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
-        """Writes the fitted estimator to one file: arrays and JSON behind a checksum, no pickle."""
+        """Writes the fitted estimator to one file: arrays and JSON behind a checksum, no pickle.
+
+        What was a DataFrame comes back as a record array."""
         facts, groups = self._state()
         facts |= {
             "estimator": type(self).__name__,

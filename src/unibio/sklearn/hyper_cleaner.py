@@ -48,7 +48,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         random_state: how rows are divided into folds, and how a network starts; a number makes `fit` repeatable.
 
     Attributes:
-        classes_: the labels there are, sorted.
+        classes_: the labels there are, sorted (after `fit_probabilities`, in the order of the columns).
         suspicion_: for each row of X the probability that its label is wrong; 0 for trusted rows.
         suggested_labels_: for each row the most probable label.
         suspects_: the rows whose most probable label is not the given one, the most suspicious first: `row`, `given`,
@@ -101,8 +101,9 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         """
         table, y = self._read(X, y, reset=True)
         own = table.shape[0]
-        check_classification_targets(y)
         y = column_or_1d(y, warn=True)
+        _refuse_missing(y)
+        check_classification_targets(y)
         mask = _mask(trusted, len(y))
         if (X_trusted is None) != (y_trusted is None):
             raise ValueError("X_trusted and y_trusted belong together; pass both or none of them.")
@@ -150,6 +151,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         given = P
         P = check_array(P, dtype=np.float64, input_name="P", ensure_min_samples=2, ensure_min_features=2)
         y = column_or_1d(y)
+        _refuse_missing(y)
         if len(y) != len(P):
             raise ValueError(f"P has {len(P)} rows and y {len(y)} labels; they must agree.")
         self.classes_ = np.unique(y) if classes is None else np.asarray(classes)
@@ -160,8 +162,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             )
         if (P < 0).any() or not np.allclose(P.sum(axis=1), 1, atol=1e-3):
             raise ValueError("each row of P must hold probabilities: none negative, adding up to 1.")
-        order = np.argsort(self.classes_)
-        codes = order[np.searchsorted(self.classes_, y, sorter=order).clip(max=len(order) - 1)]
+        codes = _places(y, self.classes_)
         if (self.classes_[codes] != y).any():
             raise ValueError(f"y contains {y[self.classes_[codes] != y][0]!r}, which classes does not name.")
         rows = _Rows(codes, _mask(trusted, len(y)), len(y))
@@ -266,9 +267,9 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         groups: dict[str, Any] = {
             "labels": {
                 "suspicion": self.suspicion_,
-                "suggested": np.searchsorted(self.classes_, self.suggested_labels_),
+                "suggested": _places(self.suggested_labels_, self.classes_),
                 "noise_matrix": self.noise_matrix_,
-                "given": np.searchsorted(self.classes_, np.asarray(suspects["given"])),
+                "given": _places(np.asarray(suspects["given"]), self.classes_),
                 "of_suspects": np.asarray(suspects["suspicion"]),
                 **{name: np.asarray(suspects[name]) for name in names},
             },
@@ -304,6 +305,21 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             self._model = NetworkModel(module, groups["model"][0], groups["model"][1:])
         elif groups["model"]:
             self._model = LinearModel(groups["model"][0])
+
+
+def _refuse_missing(y: Array) -> None:
+    """numpy and scikit-learn have no sentence for labels that are None."""
+    missing = [row for row, label in enumerate(y) if label is None] if y.dtype == object else []
+    if missing:
+        raise ValueError(
+            f"the label of row {missing[0]} is None ({len(missing)} in all); leave out rows without a label."
+        )
+
+
+def _places(values: Array, classes: Array) -> Array:
+    """The place of each value among the classes; any place for a value that is none of them."""
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, values, sorter=order).clip(max=len(order) - 1)]
 
 
 def _mask(trusted: LabelsLike, rows: int) -> Array:

@@ -18,18 +18,24 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, X: Table) -> "Scaling":
-        """Of a numpy array or a CSR matrix."""
+        """Of a numpy array or a CSR matrix. Columns are divided by their largest entry before anything is squared."""
         rows = X.shape[0]
         if sparse.issparse(X):
-            mean = np.asarray(X.mean(axis=0), np.float64).ravel()
-            square = np.asarray(X.multiply(X).mean(axis=0), np.float64).ravel()
-            deviation = np.sqrt(np.maximum(square - mean**2, 0))
-            mean = np.zeros_like(mean)
+            unit = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
         else:
-            mean = X.mean(axis=0, dtype=np.float64)
-            deviation = np.sqrt(np.einsum("ij,ij->j", X - mean, X - mean, dtype=np.float64) / rows)
-        largest = np.abs(mean)
-        return cls(mean, np.where(deviation > 1e-12 * largest, deviation, 1.0))
+            unit = np.abs(X).max(axis=0).astype(np.float64)
+        unit[unit == 0] = 1
+        if sparse.issparse(X):
+            Z = sparse.csr_array(X.multiply(1 / unit))
+            mean, square = (np.asarray(part.sum(axis=0), np.float64).ravel() / rows for part in (Z, Z.multiply(Z)))
+            deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        else:
+            Z = X / unit
+            mean = Z.mean(axis=0, dtype=np.float64)
+            Z -= mean
+            deviation = np.sqrt(np.einsum("ij,ij->j", Z, Z, dtype=np.float64) / rows)
+        scale = np.where(deviation > 1e-12, deviation, 1.0) * unit
+        return cls(np.zeros_like(mean) if sparse.issparse(X) else mean * unit, scale)
 
     def __call__(self, X: Table, constant: float | None = None) -> Table:
         if sparse.issparse(X):
