@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict, cross_validate
 from sklearn.utils.estimator_checks import check_estimator
 
-from unibio.cleaning import noise_matrix, recipe
+from unibio.cleaning import noise_matrix
 from unibio.sklearn import HyperCleaner
 from unibio.sklearn.scaling import Scaling
 
@@ -72,33 +72,6 @@ def test_attributes_agree_with_each_other(fitted):
     assert f"{len(suspects)} rows" in cleaner.report_
     np.testing.assert_allclose(cleaner.predict_proba(X).sum(axis=1), 1)
     np.testing.assert_array_equal(cleaner.classes_[cleaner.predict_proba(X).argmax(axis=1)], cleaner.predict(X))
-
-
-def test_suspicions_come_from_models_that_have_not_seen_the_label():
-    """Every fit gets the folds, the trusted rows are certain in all of them, and the first takes all labels for right.
-    (That a fold is judged by fits without it is tested where the fits are: tests/cleaning/test_logistic.py.)"""
-    _, _, y, trusted = data(rows=150)
-    labels = recipe.Labels(y, trusted, np.arange(150) % 5, 3)
-    seen = []
-
-    class Spy:
-        members = 1
-
-        def fit(self, likelihood, weights, folds, start):
-            seen.append((likelihood, weights, folds))
-            return recipe.Fitted(np.random.default_rng(0).normal(size=(150, 1, 3)), None)
-
-        def blend(self, parts):
-            return parts
-
-    cleaned = recipe.clean(Spy(), labels)
-    assert len(seen) == recipe.FITS
-    for likelihood, weights, folds in seen:
-        np.testing.assert_array_equal(folds, labels.folds)
-        np.testing.assert_array_equal(likelihood[trusted], np.eye(3)[y[trusted]])  # a trusted label is never wrong
-        assert (weights[trusted] == 1).all()
-    np.testing.assert_array_equal(seen[0][0], np.eye(3)[y])
-    assert sum(weight for weight, _, _ in cleaned.model) > 0
 
 
 def test_the_second_form_is_the_first():
@@ -221,7 +194,7 @@ class Small(eqx.Module):
         return self.layer(x)
 
 
-@pytest.mark.parametrize("model", ["mlp", Small(8, 3)])
+@pytest.mark.parametrize("model", ["mlp", pytest.param(Small(8, 3), marks=pytest.mark.slow)])
 def test_networks(model, tmp_path):
     X, truth, y, trusted = data(rows=300)
     with jax.numpy_dtype_promotion("standard"):

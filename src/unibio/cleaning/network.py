@@ -23,7 +23,7 @@ _BATCH, _STEP_SIZE, _PENALTY, _LEAST_STEPS = 128, 2e-3, 1.0, 20
 _OPTIMISER = optax.adam(_STEP_SIZE)
 
 
-def mlp(columns: int, classes: int, seed: int) -> eqx.Module:
+def mlp(columns: int, classes: int, seed: int) -> eqx.nn.MLP:
     """A network with one hidden layer."""
     return eqx.nn.MLP(columns, classes, WIDTH, 1, key=jax.random.key(seed))
 
