@@ -24,7 +24,6 @@ from unibio.core.tree import PyTree
 
 Array = np.ndarray
 PASSES, FOLDS = 2, 5
-KINDS = ("plain", "matrix", "symmetric")
 FITS = 1 + 2 * PASSES  # how many fits `clean` makes
 _NOISY_SHARE, _NOISY_SHARE_ALONE = 0.1, 0.3  # of the likelihood of given labels in L, with and without trusted rows
 _LEAST_WEIGHT = 0.02
