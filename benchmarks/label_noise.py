@@ -2,6 +2,7 @@
 
     python benchmarks/label_noise.py run --out FOLDER [--sets wine pima] [--noise 0.2 0.4] [--seeds 0-9] [--part 0/2]
     python benchmarks/label_noise.py tables --out FOLDER        # prints the tables, writes FOLDER/label_noise.png
+    python benchmarks/label_noise.py ablation --out FOLDER [options of run]  # the recipe without one of its parts
     python benchmarks/label_noise.py scale                      # seconds and memory, 12,500 to 100,000 rows
 
 A cell is a data set, a kind of noise, its rate, a number of trusted rows and a seed. Each cell is one file in FOLDER,
@@ -20,6 +21,7 @@ are trusted. Data sets that do not come with scikit-learn are read from the fold
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -37,7 +39,7 @@ import numpy as np
 from sklearn import datasets
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from unibio.cleaning import logistic, noise_matrix, recipe
+from unibio.cleaning import calibration, logistic, noise_matrix, recipe
 from unibio.cleaning.calibration import softmax
 from unibio.cleaning.linear import INTERCEPT, Linear
 from unibio.cleaning.network import Network, mlp
@@ -336,6 +338,54 @@ METHODS: dict[str, Callable[[Task], Answer]] = {
     OURS: hyper_cleaner,
     CEILING: true_labels,
 }
+
+
+@contextlib.contextmanager
+def changed(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def average_without(kind: str) -> Callable[..., Any]:
+    """The recipe's average with the weight 0 for one kind of fit, once there are others."""
+    original = recipe._average
+
+    def average(fits: dict[str, recipe.Fitted], labels: recipe.Labels, T: Array) -> Any:
+        kept = {name: fitted for name, fitted in fits.items() if name != kind}
+        if not kept or len(kept) == len(fits):
+            return original(fits, labels, T)
+        found, place = original(kept, labels, T), list(fits).index(kind)
+        weights, factors = (np.insert(one, place, 0.0, axis=0) for one in (found.weights, found.factors))
+        return found._replace(weights=weights, factors=factors)
+
+    return average
+
+
+VARIANTS: dict[str, tuple[Any, str, Any]] = {
+    "one pass": (recipe, "PASSES", 1),
+    "three passes": (recipe, "PASSES", 3),
+    "noisy rows weigh 1": (recipe, "_EXPONENT", 0.0),
+    "no temperatures": (calibration, "best_factor", lambda logits, labels: 1.0),
+    "2 pseudo-counts": (noise_matrix, "STRENGTHS", (2.0,)),
+    "200 pseudo-counts": (noise_matrix, "STRENGTHS", (200.0,)),
+    "no plain fit in the average": (recipe, "_average", average_without("plain")),
+    "no symmetric fit in the average": (recipe, "_average", average_without("symmetric")),
+    "no matrix fit in the average": (recipe, "_average", average_without("matrix")),
+}
+
+
+def variant(name: str) -> Callable[[Task], Answer]:
+    def method(task: Task) -> Answer:
+        with changed(*VARIANTS[name]):
+            return hyper_cleaner(task)
+
+    return method
+
+
 WITHOUT_TRUSTED = ("noisy labels", "cleanlab", OURS, CEILING)  # the others need some
 
 
@@ -360,7 +410,7 @@ def measure(cell: Cell) -> dict[str, dict[str, float]]:
     task, out = make(cell), {}
     wrong = task.labels.values[task.noisy] != task.truth[task.noisy]
     for name, method in METHODS.items():
-        if cell.trusted == 0 and name not in WITHOUT_TRUSTED:
+        if cell.trusted == 0 and name not in (*WITHOUT_TRUSTED, *VARIANTS):
             continue
         if name == "weight per sample" and cell.data.endswith("(network)"):  # the one here is for linear models
             continue
@@ -569,10 +619,18 @@ def scale(options: argparse.Namespace) -> None:
         subprocess.run([sys.executable, __file__, "scale", "--rows", str(rows), "--method", method], check=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-    one = commands.add_parser("run")
+def ablation(options: argparse.Namespace) -> None:
+    """Runs the variants on the cells, and prints the table of all cells in the folder."""
+    METHODS.clear()
+    METHODS.update({OURS: hyper_cleaner, **{name: variant(name) for name in VARIANTS}})
+    run(options)
+    everything = read(Path(options.out))
+    table("all", everything)
+    for kind in KINDS:
+        table(kind, select(everything, kind=kind))
+
+
+def options_of_run(one: argparse.ArgumentParser, name: str) -> None:
     one.add_argument("--out", default="label_noise")
     one.add_argument("--sets", nargs="+", default=[*HELD_OUT, *DESIGN, *FURTHER])
     one.add_argument("--noise", nargs="+", type=float, default=list(RATES))
@@ -580,7 +638,14 @@ def main() -> None:
     one.add_argument("--seeds", default="0-9")
     one.add_argument("--part", default="0/1", help="this process's share of the cells, for several at a time")
     one.add_argument("--minutes", type=float, default=1e6, help="no new cell is begun after that")
-    one.set_defaults(call=run)
+    one.set_defaults(call=run if name == "run" else ablation)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name in ("run", "ablation"):
+        options_of_run(commands.add_parser(name), name)
     two = commands.add_parser("tables")
     two.add_argument("--out", default="label_noise")
     two.set_defaults(call=show)

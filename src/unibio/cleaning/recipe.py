@@ -26,7 +26,8 @@ Array = np.ndarray
 PASSES, FOLDS = 2, 5
 FITS = 1 + 2 * PASSES  # how many fits `clean` makes
 _NOISY_SHARE, _NOISY_SHARE_ALONE = 0.1, 0.3  # of the likelihood of given labels in L, with and without trusted rows
-_LEAST_WEIGHT = 0.02
+_LEAST_WEIGHT = 0.02  # of a member, relative to the largest; less counts as none
+_LEAST_CHANCE, _EXPONENT = 0.02, 0.5  # the weight of a noisy row is P(given label is right)^½
 
 
 class Labels(NamedTuple):
@@ -122,7 +123,7 @@ def clean(learner: Learner, labels: Labels, report: Callable[[str], None] = lamb
     history = [_row(0, labels, P, T)]
     for step in range(1, PASSES + 1):
         chance = noise_matrix.posterior(P[noisy], T, given)[np.arange(len(given)), given]
-        right[noisy] = np.sqrt(np.clip(chance, 0.02, 1))
+        right[noisy] = np.clip(chance, _LEAST_CHANCE, 1) ** _EXPONENT
         S = noise_matrix.symmetric(noise_matrix.symmetric_rate(P[noisy], given), labels.classes)
         for kind, matrix in (("matrix", T), ("symmetric", S)):
             start = fits.get(kind, fits["plain"]).models
