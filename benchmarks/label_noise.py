@@ -526,7 +526,7 @@ def table(title: str, cells: list[dict[str, Any]]) -> None:
     if len(accuracy):
         print(f"\nIn the {len(accuracy)} settings with two seeds or more, no rival is ahead of ours by more than "
               f"one standard error (paired) in {100 * accuracy.mean():.0f} % for accuracy, "
-              f"{100 * auroc.mean():.0f} % for AUROC, and {100 * (accuracy & auroc).mean():.0f} % for both.")  # fmt: skip
+              f"{100 * auroc.mean():.0f} % for AUROC, {100 * (accuracy & auroc).mean():.0f} % for both.")  # fmt: skip
 
 
 def losses(cells: list[dict[str, Any]], rivals: list[str]) -> None:

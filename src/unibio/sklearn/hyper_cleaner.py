@@ -65,10 +65,10 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         >>> import numpy as np
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> wrong = np.arange(0, 150, 7)
+        >>> wrong = np.arange(1, 150, 5)
         >>> noisy = y.copy()
         >>> noisy[wrong] = (y[wrong] + 1) % 3
-        >>> cleaner = HyperCleaner(random_state=0).fit(X, noisy, trusted=np.arange(150) % 5 == 1)
+        >>> cleaner = HyperCleaner(random_state=0).fit(X, noisy, trusted=np.arange(150) % 5 == 0)
         >>> bool(cleaner.suspicion_[wrong].mean() > 0.7)
         True
     """
