@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict, cross_validate
 from sklearn.utils.estimator_checks import check_estimator
 
-from unibio.cleaning import noise_matrix
+from unibio.cleaning import logistic, noise_matrix
 from unibio.sklearn import HyperCleaner
 from unibio.sklearn.scaling import Scaling
 
@@ -304,6 +304,13 @@ def test_doubtful_trusted_rows_are_warned_of(table, y, trusted, message):
     with pytest.warns(UserWarning, match=message):
         cleaner = HyperCleaner(random_state=0).fit(table, y, trusted=trusted)
     assert message in cleaner.report_
+
+
+def test_fits_that_did_not_converge_are_told_of(monkeypatch):
+    monkeypatch.setattr(logistic.fit, "__kwdefaults__", {"tolerance": 1e-6, "most": 3})
+    with pytest.warns(UserWarning, match="of the fits ended at their budget"):
+        cleaner = HyperCleaner(random_state=0).fit(X, Y, trusted=TRUSTED)
+    assert "of the fits ended at their budget" in cleaner.report_
 
 
 def test_no_warning_without_cause():

@@ -44,7 +44,7 @@ class Linear:
         seen = np.stack([weights * (folds != fold) for fold in range(lanes)], axis=1).astype(np.float32)
         E, curvature = likelihood[:, None].astype(np.float32), column_squares(self.table)
         together = max(1, _MOST // (columns * classes * lanes))
-        models = []
+        models, unfinished = [], 0
         for begin in range(0, self.members, together):
             some = self.penalties[begin : begin + together]
             first = np.concatenate(list(start[begin : begin + together]), axis=1)
@@ -52,8 +52,9 @@ class Linear:
                 self.table, E, np.tile(seen, (1, len(some))), np.repeat(some, lanes), first,
                 curvature=curvature, tolerance=self.tolerance,
             )  # fmt: skip
+            unfinished += int(np.sum(~done.converged))
             models += np.split(done.coefficients, len(some), axis=1)
-        return Fitted(self._held_out(models, folds, classes), np.stack(models))
+        return Fitted(self._held_out(models, folds, classes), np.stack(models), unfinished)
 
     def blend(self, parts: list[tuple[float, Array, int]]) -> "LinearModel":
         """The average of linear models is linear."""

@@ -43,6 +43,8 @@ def value_and_gradient(
 ) -> tuple[Array, Array]:
     """The objective of every lane (float64) and its gradient by the coefficients.
 
+    A logit more than 40 below the largest of its row counts as 40 below: no row costs more than about 40.
+
     Arguments:
         likelihood: E, (rows, lanes or 1, classes).
         weights: w, (rows, lanes).
@@ -79,7 +81,7 @@ def fit(
     *,
     curvature: Array,
     tolerance: float = 1e-6,
-    most: int = 200,
+    most: int = 500,
 ) -> Fits:
     """Minimises all lanes by L-BFGS with a backtracking line search, from `start` (columns, lanes, classes).
 

@@ -47,10 +47,12 @@ class Labels(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Fits of one kind: logits (rows, members, classes) of models that have not seen the row, and the models."""
+    """Fits of one kind: logits (rows, members, classes) of models that have not seen the row, the models, and how many
+    of them ended before their optimiser had converged."""
 
     held_out: Array
     models: Any
+    unfinished: int = 0
 
 
 class Learner(Protocol):
@@ -72,6 +74,7 @@ class Cleaned(NamedTuple):
         model: the average of all models, as the learner's `blend` made it.
         weights: the weight of each kind of fit and each member, (kinds, members).
         history: a row for each pass.
+        unfinished: how many of all fits ended before their optimiser had converged.
     """
 
     P: Array
@@ -79,6 +82,7 @@ class Cleaned(NamedTuple):
     model: Any
     weights: Array
     history: list[dict[str, float]]
+    unfinished: int
 
 
 class _Average(NamedTuple):
@@ -114,6 +118,7 @@ def clean(learner: Learner, labels: Labels, report: Callable[[str], None] = lamb
     given = labels.values[noisy]
     right = np.ones(len(labels.values), np.float32)
     fits = {"plain": learner.fit(targets(labels, np.eye(labels.classes)), right, labels.folds, None)}
+    unfinished = fits["plain"].unfinished
     report("plain")
     average = _average(fits, labels, np.eye(labels.classes))
     P = average.P
@@ -128,6 +133,7 @@ def clean(learner: Learner, labels: Labels, report: Callable[[str], None] = lamb
         for kind, matrix in (("matrix", T), ("symmetric", S)):
             start = fits.get(kind, fits["plain"]).models
             fits[kind] = learner.fit(targets(labels, matrix), right, labels.folds, start)
+            unfinished += fits[kind].unfinished
             report(f"{kind} {step}")
         average = _average(fits, labels, T)
         P = average.P
@@ -139,7 +145,7 @@ def clean(learner: Learner, labels: Labels, report: Callable[[str], None] = lamb
         for j in range(learner.members)
         if average.weights[k, j] > 0
     ]
-    return Cleaned(P, T, learner.blend(parts), average.weights, history)
+    return Cleaned(P, T, learner.blend(parts), average.weights, history, unfinished)
 
 
 def _average(fits: dict[str, Fitted], labels: Labels, T: Array) -> _Average:

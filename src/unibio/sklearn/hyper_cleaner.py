@@ -130,6 +130,9 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         labels = recipe.Labels(codes, mask, folds, len(self.classes_))
         with self._working(recipe.FITS, "cleaning") as progress:
             cleaned = recipe.clean(learner, labels, progress)
+        if cleaned.unfinished:
+            notes.append(f"{cleaned.unfinished} of the fits ended at their budget, before they had converged.")
+            warnings.warn(notes[-1], UserWarning, stacklevel=2)
         self._model, self.history_ = cleaned.model, cleaned.history
         self._conclude(X, rows, cleaned.P, cleaned.T, notes)
         return self
