@@ -514,7 +514,7 @@ def table(title: str, cells: list[dict[str, Any]]) -> None:
         for name in ("accuracy", "AUROC"):
             values = columns[name]
             parts.append(f"{values[:, 0].mean():.2f}" if len(values) else "")
-            gap = "{:+.2f} ± {:.2f}".format(*difference(values)) if len(values) and method != OURS else ""
+            gap = "{:+.2f} ± {:.2f}".format(*difference(values)) if len(values) > 1 and method != OURS else ""
             parts.append(gap)
         parts += [
             f"{columns['AP'][:, 0].mean():.2f}" if len(columns["AP"]) else "",
@@ -523,7 +523,7 @@ def table(title: str, cells: list[dict[str, Any]]) -> None:
         print("| " + " | ".join(parts) + " |")
     rivals = [name for name in METHODS if name not in (OURS, CEILING)]
     accuracy, auroc = (best_or_tied(cells, column, rivals) for column in ("accuracy", "AUROC"))
-    if len(accuracy):
+    if len(accuracy) and len(columns["AUROC"]):
         print(f"\nIn the {len(accuracy)} settings with two seeds or more, no rival is ahead of ours by more than "
               f"one standard error (paired) in {100 * accuracy.mean():.0f} % for accuracy, "
               f"{100 * auroc.mean():.0f} % for AUROC, {100 * (accuracy & auroc).mean():.0f} % for both.")  # fmt: skip
