@@ -77,7 +77,7 @@ def test_many_processes_without_a_folder_says_what_is_missing():
     assert out.stderr.startswith("Name one folder for checkpoints")
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_programs_of_the_readme_print_what_it_says(number):
     part = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1 + number]
     code, _, printed = part.split("```\n")[:3]
@@ -95,3 +95,10 @@ def test_the_picture_of_the_readme():
     for axis in figures.with_style(readme_picture.draw, names).axes:
         assert sum(bar.get_height() for bar in axis.patches) == len(bad)  # type: ignore[attr-defined]
     assert "AUROC" in readme_picture.program(1)
+
+
+def test_noisy_labels(tmp_path):
+    out = run("plot_noisy_labels", tmp_path)
+    accuracy, plain = (float(found(rf"{words} ([\d.]+)", out)[0]) for words in ("test accuracy", "for right"))
+    assert accuracy > plain + 0.01
+    assert float(found(r"AUROC of the suspicion ([\d.]+)", out)[0]) > 0.98

@@ -22,9 +22,11 @@ ALLOWED = {
     "solvers": {"core", "lower", "hypergradients"},
     "run": {"core", "lower", "hypergradients", "solvers", "files", "distributed"},
     "comparison": {"core", "solvers", "files", "distributed", "run"},
+    "cleaning": {"core"},
+    "sklearn": {"core", "files", "run", "cleaning"},
 }
 LIBRARY = frozenset(ALLOWED)
-ALLOWED |= {"paper": {*LIBRARY}, "__init__": {*LIBRARY, "paper"}, "cli": {*LIBRARY, "paper", "__init__"}}
+ALLOWED |= {"paper": {*LIBRARY}, "__init__": {*LIBRARY - {"sklearn"}, "paper"}, "cli": {*LIBRARY, "paper", "__init__"}}
 
 
 def run(code):
