@@ -67,7 +67,7 @@ def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[
 
 
 def _programs() -> set[Any]:
-    return {name for name in compiled.programs if "advance" in name[0].__name__}
+    return {name for name in compiled.programs if "advance" in getattr(name[0], "__name__", "")}
 
 
 def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:

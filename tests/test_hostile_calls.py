@@ -80,6 +80,7 @@ WRONG = {
     "objects as x": (lambda: solve(x0=np.asarray([object()])), "x must be an array of real numbers"),
     "bfloat16 as x": (lambda: solve(x0=jnp.ones(2, jnp.bfloat16)), "x has dtype bfloat16"),
     "text as data": (lambda: ub.Dataset(np.asarray(["a", "b"])), "data must be an array of real numbers"),
+    "a module as data": (lambda: ub.Dataset(np), "data must be an array of real numbers"),
     "ragged data": (lambda: ub.Dataset((np.asarray([object(), None]),)), r"data\[0\] must be an array"),
     "a number as mesh": (lambda: compare(mesh=1), "mesh must be one such as"),
     "a number as folder": (lambda: compare(folder=3), "folder must be a path"),

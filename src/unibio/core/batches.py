@@ -96,16 +96,16 @@ class Dataset(eqx.Module):
         chunk_size: int | None = None,
         stream: bool = False,
     ) -> None:
-        rows = _common_length(data)
+        self.data = jax.tree_util.tree_map_with_path(
+            lambda path, leaf: checks.numbers("data" + jax.tree_util.keystr(path), leaf), data
+        )
+        rows = _common_length(self.data)
         if batch_size is not None:
             checks.whole_number("batch_size", batch_size, low=1)
             if batch_size > rows:
                 raise ValueError(
                     f"batch_size {batch_size} is larger than the data ({rows} samples); leave it out to use them all."
                 )
-        self.data = jax.tree_util.tree_map_with_path(
-            lambda path, leaf: checks.numbers("data" + jax.tree_util.keystr(path), leaf), data
-        )
         self.turn = None
         self.batch_size = batch_size
         checks.flag("stream", stream)
