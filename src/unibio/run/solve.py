@@ -77,8 +77,8 @@ def solve(
     _check_lengths(steps, every, chunk)
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    rules = _several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
-    callbacks = _several("callbacks", callbacks, Callback, "functions of one dictionary")
+    rules = several("stop", stop, StopWhen, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    callbacks = several("callbacks", callbacks, Callback, "functions of one dictionary")
     keeper = None if checkpoint is None else _keeper(checkpoint, problem, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
@@ -136,13 +136,13 @@ def _keeper(files: Any, problem: Problem, solver: Any, x: PyTree, y: PyTree, key
     return MeshKeeper(files, known, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, known, key)
 
 
-def _several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
+def several(name: str, value: Any, wrap: Callable[[Any], Between], choices: str) -> list[Between]:
     """One object or function, or several; functions become objects by `wrap`."""
-    several = list(value) if isinstance(value, (list, tuple)) else [value]
-    for one in several:
+    all_of_them = list(value) if isinstance(value, (list, tuple)) else [value]
+    for one in all_of_them:
         if isinstance(one, type) or not (isinstance(one, Between) or callable(one)):
             raise TypeError(f"{name} must be {choices}, or a list of such; got {one!r}.")
-    return [one if isinstance(one, Between) else wrap(one) for one in several]
+    return [one if isinstance(one, Between) else wrap(one) for one in all_of_them]
 
 
 def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:

@@ -1,0 +1,72 @@
+"""What products B·s have told of a positive matrix B: the last pairs (s, B s), and the inverse of B that they make.
+
+It is the L-BFGS inverse (Nocedal 1980), in a compact form: two products with the matrix of the s, two with that of the
+B s, and two triangular solves with the small matrix of their inner products. Nothing loops over the pairs, so that one
+product costs a few microseconds for small vectors, and is bound by memory for large ones.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from unibio.core import tree
+from unibio.core.tree import Number
+
+
+class Pairs(NamedTuple):
+    """The last pairs, in the rows of a ring: number i of all lies in row i mod size. Unused rows are 0."""
+
+    s: jax.Array  # unit vectors
+    t: jax.Array  # B s
+    inner: jax.Array  # inner[i, j] = ⟨s_i, t_j⟩ where pair j is not older than pair i
+    number: jax.Array  # pairs so far, int32
+
+
+def empty(size: int, dimension: int, dtype: jnp.dtype) -> Pairs:
+    """No pairs, with room for `size` of vectors of this dimension."""
+    rows = jnp.zeros((size, dimension), dtype)
+    return Pairs(rows, rows, jnp.zeros((size, size), dtype), jnp.int32(0))
+
+
+def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
+    """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than `floor`·‖t‖/‖s‖ and large enough to divide by."""
+    unit, length = tree.direction(s)
+    t = t / jnp.where(length > 0, length, 1.0)
+    curvature = jnp.dot(unit, t)
+    fine = jnp.isfinite(curvature) & (curvature > floor * jnp.linalg.norm(t))
+    fine &= curvature > jnp.finfo(t.dtype).tiny ** 0.5
+    row = pairs.number % pairs.s.shape[0]
+
+    def written(rows: jax.Array, new: jax.Array) -> jax.Array:
+        return rows.at[row].set(jnp.where(fine, new, rows[row]))
+
+    s_rows = written(pairs.s, unit)
+    column = jnp.where(fine, s_rows @ t, pairs.inner[:, row])
+    return Pairs(s_rows, written(pairs.t, t), pairs.inner.at[:, row].set(column), pairs.number + jnp.int32(fine))
+
+
+def inverse_product(pairs: Pairs, q: jax.Array) -> jax.Array:
+    """B⁻¹q as the pairs have it; q itself if there are none."""
+    size = pairs.s.shape[0]
+    by_age = (pairs.number + jnp.arange(size, dtype=jnp.int32)) % size  # the oldest first
+    inner = jnp.triu(pairs.inner[by_age][:, by_age])
+    curvature = jnp.diagonal(inner)
+    upper = inner + jnp.diag(jnp.where(curvature > 0, 0.0, 1.0).astype(q.dtype))
+
+    def solved(k: jax.Array, transposed: bool) -> jax.Array:
+        out: jax.Array = jax.scipy.linalg.solve_triangular(upper, k[by_age], trans=int(transposed))
+        return jnp.zeros_like(out).at[by_age].set(out)
+
+    alpha = solved(pairs.s @ q, False)
+    rest = scale(pairs) * (q - alpha @ pairs.t)
+    own = jnp.zeros_like(curvature).at[by_age].set(curvature)
+    return rest + solved(own * alpha - pairs.t @ rest, True) @ pairs.s
+
+
+def scale(pairs: Pairs) -> Number:
+    """The size of B⁻¹ as the last pair has it, 1 if there is none."""
+    row = (pairs.number - 1) % pairs.s.shape[0]
+    square = jnp.dot(pairs.t[row], pairs.t[row])
+    known = (pairs.number > 0) & (square > 0)
+    return jnp.where(known, pairs.inner[row, row] / jnp.where(known, square, 1.0), 1.0)
