@@ -52,6 +52,18 @@ def test_conjugate_directions_give_the_inverse():
     assert values.min() > 0
 
 
+@pytest.mark.parametrize("number", [1, 3, 5, 12])
+def test_the_product_undoes_the_inverse(number):
+    rng, n = np.random.default_rng(number), 9
+    b, pairs = positive(rng, n), curvature.empty(5, n, jnp.float64)
+    for _ in range(number):
+        s = rng.normal(size=n)
+        pairs = curvature.add(pairs, jnp.asarray(s), jnp.asarray(b @ s), 1e-8)
+    q = jnp.asarray(rng.normal(size=n))
+    np.testing.assert_allclose(curvature.product(pairs)(curvature.inverse_product(pairs, q)), q, rtol=1e-8)
+    np.testing.assert_allclose(curvature.product(pairs)(jnp.asarray(s)), b @ s, rtol=1e-8)  # the last pair holds
+
+
 def test_what_is_not_positive_is_not_remembered():
     e, pairs = jnp.eye(3), curvature.empty(4, 3, jnp.float64)
     for t in (-e[0], e[1], e[0] * jnp.nan, 1e-9 * e[0] + e[1], 0 * e[0], 1e-200 * e[0]):

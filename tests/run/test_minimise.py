@@ -222,6 +222,44 @@ def test_another_number_in_the_problem_compiles_nothing():
     assert len(compiled.programs) == before[0]
 
 
+def nearest_in_simplex(point):
+    """By bisection for the shift λ with Σ max(point − λ, 0) = 1."""
+    low, high = point.min() - 1, point.max()
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(point - middle, 0).sum() > 1 else (low, middle)
+    return np.maximum(point - low, 0)
+
+
+def test_a_box_and_a_simplex():
+    target = np.asarray([2.0, 0.4, -1.0, 0.7])
+    problem, x = ub.Problem(lambda x, y, batch: jnp.sum((y - target) ** 2), near), jnp.zeros(4)
+    box = ub.minimise(problem, x, x, project=ub.Box(0.0, 1.0))
+    assert box.status == "ok", box.message
+    np.testing.assert_allclose(box.x, np.clip(target, 0, 1), atol=1e-6)
+    simplex = ub.minimise(problem, x, x, project=ub.Simplex())
+    assert simplex.status == "ok", simplex.message
+    np.testing.assert_allclose(simplex.x, nearest_in_simplex(target), atol=1e-6)
+
+
+@pytest.mark.parametrize("project", [ub.Box(-0.5, 0.6), ub.Simplex()])
+def test_a_correlated_quadratic_in_a_set_satisfies_the_optimality_conditions(project):
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(6, 6))
+    h, c = jnp.asarray(a @ a.T + 0.1 * np.eye(6)), jnp.asarray(3 * rng.normal(size=6))
+    result = ub.minimise(ub.Problem(lambda x, y, batch: 0.5 * y @ h @ y - c @ y, near), jnp.zeros(6), jnp.zeros(6),
+                         project=project)  # fmt: skip
+    assert result.status == "ok", result.message
+    np.testing.assert_array_equal(project(result.x), result.x)
+    gradient = h @ result.x - c
+    gap = jnp.linalg.norm(result.x - project(result.x - gradient))
+    np.testing.assert_allclose(result.gradient_norm, gap, atol=1e-8)
+    slow = jnp.zeros(6)  # the same by 20,000 steps of projected gradient descent
+    for _ in range(2):
+        slow = jax.lax.fori_loop(0, 10_000, lambda _, x: project(x - 0.02 * (h @ x - c)), slow)
+    np.testing.assert_allclose(result.x, slow, atol=1e-5)
+
+
 def test_noise_is_refused_with_advice():
     noise = ub.Noise(grad_y_g=1.0)
     with pytest.raises(ValueError, match=r"(?s)Noise.*solve"):
@@ -236,6 +274,8 @@ BAD: dict[str, dict[str, Any]] = {
     "max_calls must be": {"max_calls": 0},
     "max_seconds must be": {"max_seconds": -1.0},
     "callbacks must be": {"callbacks": 3},
+    "project must be": {"project": ub.Box},
+    r"project\(x\)": {"project": lambda x: x[:1]},
     "checkpoint must be": {"checkpoint": "folder"},
 }
 

@@ -5,13 +5,13 @@ B s, and two triangular solves with the small matrix of their inner products. No
 product costs a few microseconds for small vectors, and is bound by memory for large ones.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from unibio.core import tree
-from unibio.core.tree import Number
 
 
 class Pairs(NamedTuple):
@@ -64,9 +64,23 @@ def inverse_product(pairs: Pairs, q: jax.Array) -> jax.Array:
     return rest + solved(own * alpha - pairs.t @ rest, True) @ pairs.s
 
 
-def scale(pairs: Pairs) -> Number:
+def product(pairs: Pairs) -> Callable[[jax.Array], jax.Array]:
+    """v ↦ B v as the pairs have it: the inverse of `inverse_product` (Byrd, Nocedal and Schnabel 1994)."""
+    size, sigma = pairs.s.shape[0], 1 / scale(pairs)
+    by_age = (pairs.number + jnp.arange(size, dtype=jnp.int32)) % size
+    s, t = pairs.s[by_age], pairs.t[by_age]
+    inner, unused = s @ t.T, jnp.diag((by_age >= pairs.number).astype(s.dtype))
+    lower = jnp.tril(inner, -1)
+    own = jnp.diag(jnp.diagonal(inner)) + unused
+    middle = jnp.block([[sigma * (s @ s.T) + unused, lower], [lower.T, -own]])
+    rows = jnp.concatenate([sigma * s, t])
+    factors = jax.scipy.linalg.lu_factor(middle)
+    return lambda v: sigma * v - jax.scipy.linalg.lu_solve(factors, rows @ v) @ rows
+
+
+def scale(pairs: Pairs) -> jax.Array:
     """The size of B⁻¹ as the last pair has it, 1 if there is none."""
     row = (pairs.number - 1) % pairs.s.shape[0]
     square = jnp.dot(pairs.t[row], pairs.t[row])
     known = (pairs.number > 0) & (square > 0)
-    return jnp.where(known, pairs.inner[row, row] / jnp.where(known, square, 1.0), 1.0)
+    return jnp.asarray(jnp.where(known, pairs.inner[row, row] / jnp.where(known, square, 1.0), 1.0))

@@ -14,8 +14,8 @@ import numpy as np
 
 from unibio.core import checks, show, tree
 from unibio.core.noise import Noise
-from unibio.core.problem import Problem, check_functions, prepare
-from unibio.core.programs import compiled
+from unibio.core.problem import Problem, as_pytree, check_functions, prepare
+from unibio.core.programs import compiled, computed
 from unibio.core.protocols import Calls
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -90,6 +90,7 @@ def minimise(
     tolerance: float | None = None,
     max_calls: int | None = None,
     max_seconds: float | None = None,
+    project: Callable[[PyTree], PyTree] | None = None,
     callbacks: Listener | Sequence[Listener] = (),
     checkpoint: Checkpoints | None = None,
 ) -> Minimum:
@@ -102,6 +103,8 @@ def minimise(
     Arguments:
         tolerance: 1e-6 in float64 and 1e-3 in float32 if left out.
         max_calls: the most calls (samples of all four oracles); exceeded by less than one pass over the data.
+        project: `Box(low, high)`, `Simplex()`, or the projection on a convex set of your own, in which x begins and
+            stays. ‖x − P(x − ∇Φ)‖ then takes the place of ‖∇Φ‖.
         max_seconds: the most seconds of computing; compilation does not count. Looked at between the solutions of
             linear systems.
         callbacks: called with what was last recorded, a dictionary, after every step; or rules and logs as for `solve`.
@@ -114,7 +117,9 @@ def minimise(
     """
     budget = _budget(max_calls, max_seconds)
     problem, x0, y0 = _checked(problem, x0, y0)
-    solver = QuasiNewton(_tolerance(tolerance, tree.dtype(x0)))
+    project = _projection(project, x0)
+    x0 = x0 if project is None else computed(_projected, project, x0)
+    solver = QuasiNewton(_tolerance(tolerance, tree.dtype(x0)), project)
     listeners = several("callbacks", callbacks, Callback, "functions of one dictionary")
     key = jax.random.key(0)  # nothing is random; the driver and the identity of a run want one
     keeper, state, resumed = None, None, None
@@ -143,6 +148,21 @@ def minimise(
         driver.budget = budget
         state, end = driver.run(solver, state)  # type: ignore[arg-type]
     return _minimum(state, end, record)
+
+
+def _projection(project: Callable[[PyTree], PyTree] | None, x: PyTree) -> Callable[[PyTree], PyTree] | None:
+    """The projection as a pytree with numbers in the dtype of x, if it maps x to a variable like x."""
+    if project is None:
+        return None
+    if isinstance(project, type) or not callable(project):
+        raise TypeError(f"project must be Box(low, high), Simplex() or a projection of your own; got {project!r}.")
+    project = tree.cast(as_pytree(project), tree.dtype(x))
+    checks.same_shape("project(x)", jax.eval_shape(project, x), "x", x)
+    return project
+
+
+def _projected(project: Callable[[PyTree], PyTree], x: PyTree) -> PyTree:
+    return project(x)
 
 
 def _tolerance(tolerance: float | None, dtype: jnp.dtype) -> float:

@@ -170,9 +170,11 @@ class _Lower:
         f, inner = numbers.tolist()
         return f, f - inner, fx, fy
 
-    def hypergradient(self, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array) -> Any:
-        """h = ∇_x f − A v, ‖h‖ and ‖h − old‖."""
-        h, numbers = self.program(hypergradient_at, x, y, v, fx, old)
+    def hypergradient(
+        self, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree
+    ) -> Any:
+        """h = ∇_x f − A v, how far from stationary it makes x (‖h‖ if x is free), and ‖h − old‖."""
+        h, numbers = self.program(hypergradient_at, x, y, v, fx, old, project)
         self.budget.spend("cross", self.g_samples)
         return h, *numbers.tolist()
 
@@ -219,14 +221,15 @@ class _Lower:
         v, _, inner, gained = self.cg(x, low.y, fy, v, low.r, tightness)
         return v, inner, abs(gained)
 
-    def regular(self, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
-        """y, moved off coordinates where a row of H vanishes: there v is a limit 0/0. And those where it still does."""
+    def regular(self, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any, float]:
+        """y, moved off coordinates where a row of H vanishes: there v is a limit 0/0. Also those where it still does, and
+        the ‖r‖ that rounding of y makes."""
         for distance in (1e-4, 1e-3, 1e-2, 1e-1):
-            y, gone, some = self.program(off_singular, x, y, self.none.dtype.type(distance))
+            y, gone, some, floor = self.program(off_singular, x, y, self.none.dtype.type(distance))
             self.budget.spend("hvp", self.g_samples)
             if not some:
                 break
-        return y, gone
+        return y, gone, float(floor)
 
 
 class _Trial(NamedTuple):
@@ -239,16 +242,27 @@ class _Trial(NamedTuple):
     error: float = math.nan  # of Φ̂
 
 
+class _Known(NamedTuple):
+    """What was found out at a point, and is not asked again while neither x nor y has moved."""
+
+    here: _Low
+    gone: Any  # the coordinates of y on which g does not seem to depend
+    floor: float  # the ‖r‖ that rounding of y makes
+    upper: Any = None  # f, Φ̂, ∇_x f, ∇_y f
+
+
 class _Step:
     """One step of the method under way."""
 
-    def __init__(self, problem: Problem, state: State, tolerance: float, budget: Budget) -> None:
+    def __init__(self, problem: Problem, state: State, tolerance: float, project: PyTree, budget: Budget) -> None:
         self.low = _Lower(problem, state.layouts, budget, state.lower)
         self.point, self.memory = state.point, state.upper
         self.dtype = np.dtype(state.point.x.dtype)
         self.c = Control(*(float(number) for number in state.control))
+        self.known: _Known | None = None
+        self.ahead: _Low | None = None
         self.low.radius, self.low.step = self.c.radius, self.c.lower_step
-        self.layouts, self.tolerance, self.budget = state.layouts, tolerance, budget
+        self.layouts, self.tolerance, self.project, self.budget = state.layouts, tolerance, project, budget
 
     def state(self, status: Status | None) -> State:
         """The state to go on from."""
@@ -264,9 +278,11 @@ class _Step:
     def settle(self, ratio: float, tightness: float) -> Status | None:
         """Improves y, so that ‖r‖ falls by `ratio` and y is near y*(x), then v and h. The defect it found, if any."""
         low, (x, y, v, _, old) = self.low, self.point
-        y, gone = low.regular(x, y)
-        here = low.at(x, y, low.none)
-        target, start, first = ratio * here.size, here.size, 0.0
+        if self.known is None or self.known.here.y is not y:
+            y, gone, floor = low.regular(x, y)
+            self.known = _Known(low.at(x, y, low.none), gone, floor)
+        here, gone, floor, upper = self.known
+        target, start, first = max(ratio * here.size, floor), here.size, 0.0
         while True:
             here, reached = low.solve(x, here, target, tightness)
             near = float(self.budget.run(reach, low.pairs, here.r)) <= 0.01 * max(1.0, here.length)
@@ -276,9 +292,12 @@ class _Step:
             if not reached or near or not there:
                 break
             target, first = 0.1 * here.size, first or low.step
-        f, _, fx, fy = low.upper(x, here.y, v, here.r)
+        if upper is None or here is not self.known.here:
+            upper = low.upper(x, here.y, v, here.r)
+            self.known = _Known(here, gone, floor, upper)
+        f, _, fx, fy = upper
         v, inner, _ = low.multiplier(x, here, v, fy, tightness)
-        h, norm, change = low.hypergradient(x, here.y, v, fx, old)
+        h, norm, change = low.hypergradient(x, here.y, v, fx, old, self.project)
         phi = f - inner
         self.point = Point(x, here.y, v, here.r, h)
         self.c = self.c._replace(phi=phi, norm=norm, error=change, phi_error=abs(phi - self.c.phi))
@@ -289,7 +308,7 @@ class _Step:
         return Status.ill_conditioned if jnp.any(gone & (fy != 0)) else None
 
     def start(self) -> Status | None:
-        """The first h, which is the yardstick of the tolerance and must be right; and how far the first step may go."""
+        """The first h, which is the yardstick of the tolerance and must be right."""
         defect = self.settle(0.3, 0.3)
         for _ in range(6):
             if defect is not None:
@@ -302,26 +321,27 @@ class _Step:
             defect = Status.not_finite
         if defect is None and c.norm == 0:
             defect = Status.stationary
-        step = self.first_step() if defect is None else 1.0
-        self.c = c._replace(phi0=c.phi, norm0=c.norm, step=step, scale=max(abs(c.phi), c.norm * step))
+        self.c = c._replace(phi0=c.phi, norm0=c.norm)
         return defect
 
-    def first_step(self) -> float:
-        """The length along −h over which ∇_y g at fixed y is about linear in x, at most .3√d."""
+    def first_step(self) -> None:
+        """How far the first step may go: the length along −h over which ∇_y g at fixed y is about linear in x, at most
+        .3√d."""
         x, y, _, r, h = self.point
         length = 0.3 * math.sqrt(x.size)
 
-        def moved(length: float) -> jax.Array:
-            there = self.budget.run(along, x, h, self.number(-length / self.c.norm))
-            return self.low.at(there, y, self.low.none).r
+        def moved(length: float) -> _Low:
+            d, _ = self.budget.run(downhill, self.project, x, h, self.number(length), layouts=self.layouts)
+            return self.low.at(self.along(d, 1.0), y, self.low.none)
 
         now = moved(length)
         for _ in range(30):
             then = moved(length / 4)
-            if self.budget.run(is_linear, r, now, then):
+            if self.budget.run(is_linear, r, now.r, then.r):
                 break
             length, now = length / 4, then
-        return length
+        self.ahead = now  # where the first trial begins
+        self.c = self.c._replace(step=length, scale=max(abs(self.c.phi), self.c.norm * length))
 
     def advance(self) -> Status | None:
         """One step; the status if it was the last."""
@@ -332,11 +352,15 @@ class _Step:
                 return verdict
         if c.phi < c.phi0 - 1e10 * c.scale:
             return Status.unbounded
+        if math.isnan(c.step):
+            self.first_step()
+            c = self.c
         direction, slope, length = self.direction()
+        if not length > 0:
+            return Status.stagnated
         a, fails = min(1.0, c.step / length), 0
         while True:
-            x = self.budget.run(along, self.point.x, direction, self.number(a))
-            trial = self.attempt(x, -a * slope)
+            trial = self.attempt(self.along(direction, a), -a * slope)
             if trial.accepted or fails == 2:
                 break
             fails += 1
@@ -348,15 +372,23 @@ class _Step:
         self.accept(trial, -a * slope, fails)
         return None
 
+    def along(self, d: jax.Array, a: float) -> jax.Array:
+        """x + a·d, in the set that x is confined to."""
+        x: jax.Array = self.budget.run(moved_along, self.project, self.point.x, d, self.number(a), layouts=self.layouts)
+        return x
+
     def direction(self) -> tuple[jax.Array, float, float]:
-        """A direction of descent d, ⟨h, d⟩ and ‖d‖: L-BFGS if that is one, else a step along −h."""
-        c = self.c
-        d, numbers = self.budget.run(quasi_newton_direction, self.memory, self.point.h)
-        slope, length = numbers.tolist()
-        if self.memory.number == 0 or not slope < -1e-6 * c.norm * length:
+        """A direction of descent d, ⟨h, d⟩ and ‖d‖: quasi-Newton if that is one, else a step along −h."""
+        x, h = self.point.x, self.point.h
+        if self.memory.number > 0:
+            program = quasi_newton_direction if self.project is None else confined_direction
+            d, numbers = self.budget.run(program, self.project, self.memory, x, h, layouts=self.layouts)
+            slope, length = numbers.tolist()
+            if slope < -1e-6 * self.c.norm * length:
+                return d, slope, length
             self.memory = curvature.empty(UPPER_PAIRS, self.layouts[0].size, self.dtype)
-            none = jnp.zeros_like(d)
-            return self.budget.run(along, none, self.point.h, self.number(-c.step / c.norm)), -c.step * c.norm, c.step
+        d, numbers = self.budget.run(downhill, self.project, x, h, self.number(self.c.step), layouts=self.layouts)
+        slope, length = numbers.tolist()
         return d, slope, length
 
     def attempt(self, x: jax.Array, predicted: float) -> _Trial:
@@ -369,14 +401,14 @@ class _Step:
         if made is None:
             return _Trial(False, phi)
         y, v, r, fx = made
-        h, norm, _ = self.low.hypergradient(x, y, v, fx, old.h)
+        h, norm, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
         return _Trial(norm < c.norm if drowned else phi <= limit, phi, Point(x, y, v, r, h), norm, e)
 
     def value(self, x: jax.Array, predicted: float, limit: float) -> tuple[float, float, Any]:
         """Φ̂ at x, good to a tenth of the predicted decrease, its error, and y, v, r, ∇_x f there: None if Φ̂ is above
         the limit, or not to be had."""
         low, v = self.low, self.point.v
-        here = low.at(x, self.point.y, low.none)
+        here, self.ahead = self.ahead or low.at(x, self.point.y, low.none), None
         target = 0.3 * here.size
         while True:
             here, reached = low.solve(x, here, target, self.c.tightness)
@@ -437,9 +469,12 @@ class QuasiNewton(eqx.Module):
 
     Arguments:
         tolerance: ‖∇Φ‖ relative to its start at which the method ends.
+        project: the projection on a convex set that x is confined to, or None. Then ‖x − P(x − ∇Φ)‖ takes the place of
+            ‖∇Φ‖.
     """
 
     tolerance: Any
+    project: PyTree = None
 
     def init(self, x: PyTree, y: PyTree) -> State:
         """A state without oracle calls, with which the first step begins."""
@@ -447,7 +482,7 @@ class QuasiNewton(eqx.Module):
         flat_x, flat_y = layouts[0].vector(x), layouts[1].vector(y)
         dtype, none = flat_x.dtype, jnp.zeros_like(flat_y)
         length, nan = jnp.maximum(1.0, tree.norm(flat_y)), math.nan
-        numbers = Control(nan, nan, nan, nan, nan, LOOSE, 1.0, 0.0, length, 0.0, 1e12 * length, nan, nan)
+        numbers = Control(nan, nan, nan, nan, nan, LOOSE, nan, 0.0, length, 0.0, 1e12 * length, nan, nan)
         control = Control(*(jnp.asarray(number, dtype) for number in numbers))
         point = Point(flat_x, flat_y, none, none, jnp.full_like(flat_x, nan))
         upper = curvature.empty(UPPER_PAIRS, layouts[0].size, dtype)
@@ -457,7 +492,7 @@ class QuasiNewton(eqx.Module):
     def step(self, problem: Problem, state: State, budget: Budget) -> State:
         """The next state; the first step finds out where it stands, the others move x. If the budget does not last, the
         state is the given one with the status `budget`."""
-        step = _Step(problem, state, float(self.tolerance), budget)
+        step = _Step(problem, state, float(self.tolerance), self.project, budget)
         try:
             return step.state(step.start() if math.isnan(step.c.norm0) else step.advance())
         except Spent:
@@ -488,35 +523,51 @@ def upper_at(
 
 
 def hypergradient_at(
-    problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, layouts: Layouts
-) -> tuple[Any, Any]:
-    """h = ∇_x f − A v, and ‖h‖, ‖h − old‖."""
+    problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree,
+    layouts: Layouts,
+) -> tuple[Any, Any]:  # fmt: skip
+    """h = ∇_x f − A v; ‖h‖, or ‖x − P(x − h)‖ if x is confined, and ‖h − old‖."""
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(v)
     h = fx - layouts[0].vector(oracle.cross_g(problem, *trees, problem.g_batches.whole()))
-    return h, jnp.stack([tree.norm(h), tree.norm(h - old)])
+    move = h if project is None else x - confined(project, x - h, layouts[0])
+    return h, jnp.stack([tree.norm(move), tree.norm(h - old)])
 
 
 def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, layouts: Layouts) -> Any:
     """What f, g and their derivatives are at a point: every oracle once, for a checkpoint to be recognised by."""
     _, r, numbers = lower_at(problem, x, y, jnp.zeros_like(y), layouts)
     fx, fy, _ = upper_at(problem, x, y, v, r, layouts)
-    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, fx, layouts)
+    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, fx, None, layouts)
 
 
 def off_singular(
     problem: Problem, x: jax.Array, y: jax.Array, distance: jax.Array, layouts: Layouts
-) -> tuple[Any, Any, Any]:
-    """y with the coordinates moved whose row of H vanishes, as one product tells; which they are, and if any."""
+) -> tuple[Any, Any, Any, Any]:
+    """y with the coordinates moved whose row of H vanishes, as one product tells; which they are, and if any; and about
+    ‖H e‖ for an error e in the last digit of y."""
     probe = 1 + 0.5 * jnp.sin(jnp.arange(y.size, dtype=y.dtype))
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(probe)
     row = layouts[1].vector(oracle.hvp_g(problem, *trees, problem.g_batches.whole()))
     gone = jnp.abs(row) < coordinates.safe(y.dtype)
-    return jnp.where(gone, y + distance * jnp.maximum(1.0, jnp.abs(y)), y), gone, gone.any()
+    floor = jnp.finfo(y.dtype).eps * tree.norm(row) * tree.norm(y) / tree.norm(probe)
+    return jnp.where(gone, y + distance * jnp.maximum(1.0, jnp.abs(y)), y), gone, gone.any(), floor
 
 
-def along(x: jax.Array, d: jax.Array, a: jax.Array) -> jax.Array:
-    """x + a·d."""
-    return x + a * d
+def confined(project: PyTree, x: jax.Array, layout: Layout) -> jax.Array:
+    """The projection of x; x itself if there is none."""
+    return x if project is None else layout.vector(project(layout.tree(x)))
+
+
+def moved_along(project: PyTree, x: jax.Array, d: jax.Array, a: jax.Array, layouts: Layouts) -> jax.Array:
+    """x + a·d, projected."""
+    return confined(project, x + a * d, layouts[0])
+
+
+def downhill(project: PyTree, x: jax.Array, h: jax.Array, length: jax.Array, layouts: Layouts) -> tuple[Any, Any]:
+    """d = P(x − length·h/‖h‖) − x, and ⟨h, d⟩, ‖d‖."""
+    step = -length * tree.direction(h)[0]
+    d = step if project is None else confined(project, x + step, layouts[0]) - x
+    return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
 
 
 def is_linear(r: jax.Array, now: jax.Array, then: jax.Array) -> jax.Array:
@@ -529,9 +580,40 @@ def reach(pairs: Pairs, r: jax.Array) -> jax.Array:
     return tree.norm(curvature.inverse_product(pairs, r))
 
 
-def quasi_newton_direction(pairs: Pairs, h: jax.Array) -> tuple[Any, Any]:
+def quasi_newton_direction(
+    project: None, pairs: Pairs, x: jax.Array, h: jax.Array, layouts: Layouts
+) -> tuple[Any, Any]:
     """d = −B⁻¹h, and ⟨h, d⟩, ‖d‖."""
     d = -curvature.inverse_product(pairs, h)
+    return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
+
+
+def confined_direction(project: PyTree, pairs: Pairs, x: jax.Array, h: jax.Array, layouts: Layouts) -> tuple[Any, Any]:
+    """d that about minimises ⟨h, d⟩ + ½⟨d, B d⟩ where x + d lies in the set, and ⟨h, d⟩, ‖d‖.
+
+    No oracle is called for it: at most 200 projected gradient steps on the model, each of Barzilai and Borwein's length
+    and then shortened to the model's least value on it (Schmidt et al. 2009).
+    """
+    product = curvature.product(pairs)
+    zero = jnp.zeros_like(x)
+
+    def toward(d: jax.Array, slope: jax.Array, length: jax.Array) -> jax.Array:
+        return confined(project, x + d - length * slope, layouts[0]) - x - d
+
+    def body(at: tuple[Any, ...]) -> tuple[Any, ...]:
+        number, d, slope, length, _ = at
+        step = toward(d, slope, length)
+        turned = product(step)
+        curved, fall = jnp.dot(step, turned), -jnp.dot(slope, step)
+        share = jnp.clip(fall / jnp.where(curved > 0, curved, 1.0), 0.0, 1.0)
+        square = jnp.dot(step, step)
+        length = jnp.where(curved > 0, square / jnp.where(curved > 0, curved, 1.0), length)
+        return number + 1, d + share * step, slope + share * turned, length, tree.norm(step) / length
+
+    unit = curvature.scale(pairs)
+    first = tree.norm(toward(zero, h, unit)) / unit
+    start = jnp.int32(0), zero, h, unit, first
+    _, d, _, _, _ = jax.lax.while_loop(lambda at: (at[0] < 200) & (at[4] > 0.01 * first), body, start)
     return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
 
 
