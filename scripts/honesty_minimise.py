@@ -7,11 +7,11 @@ by Newton's method and dense solves in float64.
     python scripts/honesty_minimise.py                              # 45 instances of each family, both dtypes, seed 0
     python scripts/honesty_minimise.py --families ridge --dtype float32 --per-family 10 --show 5 --seed 3
 
-A status is *false* if it is `ok` where the true ‖∇Φ‖ is above 2·tolerance times that at the start, or if it names a defect
-that the problem does not have: `stationary` is one unless ‖∇Φ‖ at the start is below 1e-3 of what its two parts are long,
-and so is `stagnated` on a smooth problem in float64 where ‖∇Φ‖ is above 1e-3 of its start. In the families `solvable`
-everything but `ok` (and `stationary` at a solution) counts as *unsolved*, which is no lie. The exit code is 1 after a
-false status in float64, or more than .5 % in float32.
+A status is *false* if it is `ok` where the true ‖∇Φ‖ is above 2·tolerance times that at the start, or if it names a
+defect that the problem does not have: `stationary` is one unless ‖∇Φ‖ at the start is below 1e-3 of what its two parts
+are long, and so is `stagnated` on a smooth problem in float64 where ‖∇Φ‖ is above 1e-3 of its start. Where there is a
+minimiser everything but `ok` (and `stationary` at one) counts as *unsolved*, which is no lie. The exit code is 1 after
+a false status in float64, or more than .5 % in float32.
 
 f, g and x are measured in random units, 1e-3 to 1e3; a quarter of the runs starts next to a solution.
 """
@@ -48,8 +48,8 @@ class Formula(eqx.Module):
 
 
 class Family(NamedTuple):
-    """How to draw numbers, f and g as formulas, the start, and the truth: (∇_x f, −A v) in x, for the given numbers. The
-    truth is None for families with a defect, whose status must be among `defects`."""
+    """How to draw numbers, f and g as formulas, the start, and the truth: (∇_x f, −A v) in x, for the given numbers.
+    The truth is None for families with a defect, whose status must be among `defects`."""
 
     draw: Callable[[np.random.Generator], tuple[Array, ...]]
     f: Callable[..., Array]
@@ -74,7 +74,7 @@ def _newton(
         while g0(y - t * step) > g0(y) - 1e-4 * t * (r @ step) and t > 1e-10:
             t /= 2
         y = y - t * step
-        if np.linalg.norm(t * step) <= 1e-15 * max(1.0, np.linalg.norm(y)):
+        if np.linalg.norm(t * step) <= 1e-15 * max(1.0, float(np.linalg.norm(y))):
             break
     return y
 
@@ -84,9 +84,9 @@ def _newton(
 
 def _tilted_draw(condition: float) -> Callable[[np.random.Generator], tuple[Array, ...]]:
     def draw(rng: np.random.Generator) -> tuple[Array, ...]:
-        q = np.linalg.qr(rng.normal(size=(8, 8)))[0]
-        eigenvalues = np.geomspace(1, condition, 8) if condition > 1 else np.ones(8)
-        return (q * eigenvalues) @ q.T, rng.normal(size=(8, 4)), rng.normal(size=8)
+        q: Array = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+        scaled: Array = q * np.geomspace(1, condition, 8)
+        return scaled @ q.T, rng.normal(size=(8, 4)), rng.normal(size=8)
 
     return draw
 
@@ -229,7 +229,7 @@ def _linear_f(x: Array, y: Array, c: Array) -> Array:
 
 
 def _follow_g(x: Array, y: Array, c: Array) -> Array:
-    return 0.5 * jnp.sum((y - x) ** 2) + 0.1 * jnp.sum(jnp.cosh(y - x))
+    return 0.5 * jnp.sum((y - x) ** 2) + 0.1 * jnp.sum(jnp.sqrt(1 + (y - x) ** 2))
 
 
 def _kink_f(x: Array, y: Array, c: Array) -> Array:
@@ -238,6 +238,14 @@ def _kink_f(x: Array, y: Array, c: Array) -> Array:
 
 def _kink_truth(x: Array, y: Array, c: Array) -> tuple[Array, Array]:
     return np.zeros_like(x), np.sign(x - c) + 0.2 * (x - c)
+
+
+def _linear_truth(x: Array, y: Array, c: Array) -> tuple[Array, Array]:
+    return np.zeros_like(x), c
+
+
+def _cubic_truth(x: Array, y: Array, c: Array) -> tuple[Array, Array]:
+    return np.zeros_like(x), 3 * (1 + c**2) * x**2  # 0 is a stationary point
 
 
 def _separable_g(x: Array, y: Array, c: Array) -> Array:
@@ -273,8 +281,8 @@ FAMILIES: dict[str, Family] = {
     "logistic": Family(_logistic_draw, _logistic_f, _logistic_g, _start(5, 5), _logistic_truth),
     "cleaning": Family(_cleaning_draw, _cleaning_f, _cleaning_g, _start(25, 4), _cleaning_truth),
     "kink": Family(_one(4), _kink_f, _follow_g, _start(4, 4), _kink_truth, ("stagnated",)),
-    "unbounded, linear": Family(_one(4), _linear_f, _follow_g, _start(4, 4), None, ("unbounded",)),
-    "unbounded, cubic": Family(_one(4), _cubic_f, _follow_g, _start(4, 4), None, ("unbounded",)),
+    "unbounded, linear": Family(_one(4), _linear_f, _follow_g, _start(4, 4), _linear_truth, ("unbounded",)),
+    "unbounded, cubic": Family(_one(4), _cubic_f, _follow_g, _start(4, 4), _cubic_truth, ("unbounded",)),
     "no minimiser": Family(_one(4), _square_f, _separable_g, _start(4, 4), None, ("no_minimiser",)),
     "saddle": Family(_one(4), _square_f, _saddle_g, _start(4, 4), None, ("not_convex", "no_minimiser")),
 }
@@ -330,7 +338,7 @@ def judge(record: dict[str, Any]) -> dict[str, bool]:
     stationary = record["start"] <= 1e-3 * record["parts"]
     lie = status == "ok" and not small
     lie |= status == "stationary" and not stationary
-    lie |= status not in ("ok", "stationary", "budget", "stagnated")
+    lie |= status not in ("ok", "stationary", "budget", "stagnated", *family.defects)
     if status == "stagnated" and not family.defects and not single:
         lie |= not (stationary or record["end"] <= 1e-3 * record["start"])
     solved = status == "ok" or (status == "stationary" and stationary) or status in family.defects
@@ -348,8 +356,9 @@ def report(records: list[dict[str, Any]], show: int) -> int:
                 verdicts = [judge(r) for r in mine]
                 words = [r["status"] for r in mine]
                 counts = ", ".join(f"{word} {words.count(word)}" for word in sorted(set(words)))
-                print(f"{name:28s} {dtype:8s} {len(mine):5d} {sum(v['false'] for v in verdicts):5d} "
-                      f"{sum(v['unsolved'] for v in verdicts):8d} {np.median([r['calls'] for r in mine]):7.0f}  {counts}")  # fmt: skip
+                lies, unsolved = (sum(v[word] for v in verdicts) for word in ("false", "unsolved"))
+                calls = np.median([r["calls"] for r in mine])
+                print(f"{name:28s} {dtype:8s} {len(mine):5d} {lies:5d} {unsolved:8d} {calls:7.0f}  {counts}")
     for dtype in TOLERANCE:
         mine = [r for r in records if r["dtype"] == dtype and not r["crash"]]
         if not mine:
@@ -373,6 +382,7 @@ def report(records: list[dict[str, Any]], show: int) -> int:
 
 
 def main() -> int:
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--per-family", type=int, default=45)

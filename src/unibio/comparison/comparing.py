@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from unibio.comparison import deterministic
 from unibio.core.problem import Problem
 from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
@@ -20,6 +21,7 @@ from unibio.files import tables
 from unibio.files.atomic import write_bytes
 from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.minimise import Minimum, minimise
 from unibio.run.result import Table
 
 _KEYS = ("solver", "seed", "step")
@@ -92,7 +94,7 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    solvers: Mapping[str, BilevelSolver],
+    solvers: Mapping[str, BilevelSolver | Callable[..., Minimum]],
     x0: PyTree,
     y0: PyTree,
     *,
@@ -105,6 +107,9 @@ def compare(
     mesh: Mesh | None = None,
 ) -> Comparison:
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
+
+    `minimise` may stand among the solvers, as in {"minimise": ub.minimise, "SOBA": ub.SOBA(0.1, 0.1)}. It is run once,
+    because it is deterministic, and measured after each of its steps; every seed gets the same rows.
 
     Arguments:
         steps: how many, for all or by name; or
@@ -122,23 +127,24 @@ def compare(
     seeds = as_seeds(seeds)
     if not isinstance(solvers, Mapping) or not solvers:
         raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
-    if isinstance(steps, Mapping) and set(steps) != set(solvers):
-        raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
-    steps_of = steps if isinstance(steps, Mapping) else dict.fromkeys(solvers, steps)
+    steps_of = _steps_of(steps, solvers)
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
     for name, solver in solvers.items():
         length = {"steps": steps_of[name], "max_calls": max_calls, "measurements": measurements}
-        found, compiling[name] = kept_ensemble(
-            folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
-        )
+        if solver is minimise:
+            found, compiling[name] = deterministic.measured(problem, x0, y0, metrics, len(seeds), length)
+        else:
+            found, compiling[name] = kept_ensemble(
+                folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
+            )
         measured = next(iter(found.values())).shape[1]
         labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
         pieces.append(labels | {column: values.reshape(-1) for column, values in found.items()})
     table = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     facts = {
-        "solvers": {name: repr(solver) for name, solver in solvers.items()},
+        "solvers": {name: _shown(solver) for name, solver in solvers.items()},
         "seeds": seeds,
         "steps": dict(steps) if isinstance(steps, Mapping) else steps,
         "max_calls": max_calls,
@@ -147,6 +153,19 @@ def compare(
         "python": platform.python_version(),
     }
     return Comparison(table, facts)
+
+
+def _steps_of(steps: int | Mapping[str, int] | None, solvers: Iterable[str]) -> Mapping[str, int | None]:
+    """How many steps each solver makes."""
+    if not isinstance(steps, Mapping):
+        return dict.fromkeys(solvers, steps)
+    if set(steps) != set(solvers):
+        raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(steps)}.")
+    return steps
+
+
+def _shown(solver: object) -> str:
+    return "minimise" if solver is minimise else repr(solver)
 
 
 def _first(lane: Table, metric: str, target: float) -> dict[str, float]:

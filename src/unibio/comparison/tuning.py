@@ -18,6 +18,7 @@ from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.run.ensemble import as_seeds, kept_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.minimise import minimise
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
 from unibio.solvers.step_sizes import replaced, step_size_fields
@@ -67,6 +68,8 @@ def tune(
         folder: where each turn is kept when it is finished; the same call continues after a stop.
     """
     seeds = as_seeds(seeds)
+    if solver is minimise:  # type: ignore[comparison-overlap]
+        raise ValueError("there is nothing to tune: minimise has no step sizes. Pass it to compare as it is.")
     check_solver(solver, jnp.dtype(float))
     checks.whole_number("lanes", lanes, low=1)
     settings = _settings(dict.fromkeys(step_size_fields(solver), STEP_SIZES) if grid is None else grid)

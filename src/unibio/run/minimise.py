@@ -48,8 +48,8 @@ class Minimum:
 
     `phi` ≈ Φ(x) and `gradient_norm` ≈ ‖∇Φ(x)‖ with estimates of their errors; v ≈ H⁻¹∇_y f, the multiplier of the lower
     level. `status` is a word and `message` says in a sentence what happened. `history` has a row for each step: `phi`,
-    `gradient_norm`, their errors, the calls so far of each oracle and their sum `calls`, `seconds`. Numbers that were
-    not found out within the budget are NaN.
+    `gradient_norm`, their errors, the calls so far of each oracle and their sum `calls`, `seconds`. What was not found
+    out is NaN: `gradient_error` is known where y and v were tightened at one x, at the start and at the end.
     """
 
     x: PyTree

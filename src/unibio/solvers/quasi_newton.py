@@ -173,7 +173,7 @@ class _Lower:
     def hypergradient(
         self, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree
     ) -> Any:
-        """h = ∇_x f − A v, how far from stationary it makes x (‖h‖ if x is free), and ‖h − old‖."""
+        """h = ∇_x f − A v, how far from stationary it makes x (‖h‖ if x is free), ‖h − old‖, and the rounding in h."""
         h, numbers = self.program(hypergradient_at, x, y, v, fx, old, project)
         self.budget.spend("cross", self.g_samples)
         return h, *numbers.tolist()
@@ -222,8 +222,8 @@ class _Lower:
         return v, inner, abs(gained)
 
     def regular(self, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any, float]:
-        """y, moved off coordinates where a row of H vanishes: there v is a limit 0/0. Also those where it still does, and
-        the ‖r‖ that rounding of y makes."""
+        """y, moved off coordinates where a row of H vanishes: there v is a limit 0/0. Also those where it still does,
+        and the ‖r‖ that rounding of y makes."""
         for distance in (1e-4, 1e-3, 1e-2, 1e-1):
             y, gone, some, floor = self.program(off_singular, x, y, self.none.dtype.type(distance))
             self.budget.spend("hvp", self.g_samples)
@@ -261,6 +261,7 @@ class _Step:
         self.c = Control(*(float(number) for number in state.control))
         self.known: _Known | None = None
         self.ahead: _Low | None = None
+        self.change = math.nan  # of h, by the last tightening of y and v
         self.low.radius, self.low.step = self.c.radius, self.c.lower_step
         self.layouts, self.tolerance, self.project, self.budget = state.layouts, tolerance, project, budget
 
@@ -281,31 +282,36 @@ class _Step:
         if self.known is None or self.known.here.y is not y:
             y, gone, floor = low.regular(x, y)
             self.known = _Known(low.at(x, y, low.none), gone, floor)
-        here, gone, floor, upper = self.known
-        target, start, first = max(ratio * here.size, floor), here.size, 0.0
+        here, there = self.lowered(self.known, ratio, tightness)
+        if self.known.upper is None or here is not self.known.here:
+            self.known = self.known._replace(here=here, upper=low.upper(x, here.y, v, here.r))
+        f, _, fx, fy = self.known.upper
+        v, inner, _ = low.multiplier(x, here, v, fy, tightness)
+        h, norm, change, rounding = low.hypergradient(x, here.y, v, fx, old, self.project)
+        phi, first = f - inner, math.isnan(self.c.norm)
+        self.point, self.change = Point(x, here.y, v, here.r, h), change
+        errors = {"error": 2 * change + rounding, "phi_error": abs(phi - self.c.phi) + 4 * low.eps * abs(phi)}
+        self.c = self.c._replace(phi=phi, norm=norm, **errors)
+        if low.concave:
+            return Status.not_convex
+        if not there:
+            return Status.no_minimiser
+        flat = math.isnan(self.c.norm0) and bool(jnp.any(self.known.gone & (fy != 0)))
+        return (Status.ill_conditioned if first else Status.no_minimiser) if flat else None
+
+    def lowered(self, known: _Known, ratio: float, tightness: float) -> tuple[_Low, bool]:
+        """A point with ‖r‖ smaller by `ratio` and y near y*(x), and whether there seems to be a minimiser."""
+        low, here = self.low, known.here
+        target, start, first = max(ratio * here.size, known.floor), here.size, 0.0
         while True:
-            here, reached = low.solve(x, here, target, tightness)
+            here, reached = low.solve(self.point.x, here, target, tightness)
             near = float(self.budget.run(reach, low.pairs, here.r)) <= 0.01 * max(1.0, here.length)
             # Without a minimiser r falls for ever while Newton's steps do not shrink.
             shrinking = low.step <= 0.8 * first or not first
             there = here.length <= self.c.far and (near or here.size > 1e-10 * start or shrinking)
             if not reached or near or not there:
-                break
+                return here, there
             target, first = 0.1 * here.size, first or low.step
-        if upper is None or here is not self.known.here:
-            upper = low.upper(x, here.y, v, here.r)
-            self.known = _Known(here, gone, floor, upper)
-        f, _, fx, fy = upper
-        v, inner, _ = low.multiplier(x, here, v, fy, tightness)
-        h, norm, change = low.hypergradient(x, here.y, v, fx, old, self.project)
-        phi = f - inner
-        self.point = Point(x, here.y, v, here.r, h)
-        self.c = self.c._replace(phi=phi, norm=norm, error=change, phi_error=abs(phi - self.c.phi))
-        if low.concave:
-            return Status.not_convex
-        if not there:
-            return Status.no_minimiser
-        return Status.ill_conditioned if jnp.any(gone & (fy != 0)) else None
 
     def start(self) -> Status | None:
         """The first h, which is the yardstick of the tolerance and must be right."""
@@ -314,7 +320,7 @@ class _Step:
             if defect is not None:
                 break
             defect = self.settle(0.1, 0.1)
-            if not self.c.error > 0.5 * self.c.norm:
+            if not self.change > 0.5 * self.c.norm:
                 break
         c = self.c
         if defect is None and not math.isfinite(c.phi + c.norm):
@@ -365,7 +371,7 @@ class _Step:
                 break
             fails += 1
             excess = trial.phi - c.phi - a * slope
-            best = -0.5 * a * a * slope / excess if math.isfinite(excess) else 0.0
+            best = -0.5 * a * a * slope / excess if 0 < excess < math.inf else 0.0
             a = min(max(best, 0.1 * a), 0.5 * a)
         if not trial.accepted:
             return self.refine(a * length)
@@ -401,7 +407,7 @@ class _Step:
         if made is None:
             return _Trial(False, phi)
         y, v, r, fx = made
-        h, norm, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
+        h, norm, _, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
         return _Trial(norm < c.norm if drowned else phi <= limit, phi, Point(x, y, v, r, h), norm, e)
 
     def value(self, x: jax.Array, predicted: float, limit: float) -> tuple[float, float, Any]:
@@ -438,7 +444,7 @@ class _Step:
             step = max(step, 4 * moved)
         self.point = new
         self.c = c._replace(phi=trial.phi, norm=trial.norm, tightness=tightness, step=step, refined=0.0,
-                            phi_error=trial.error)  # fmt: skip
+                            error=math.nan, phi_error=trial.error)  # fmt: skip
 
     def refine(self, length: float) -> Status | None:
         """After three refusals y, v or h is not good enough: improves them, at most six times in a row."""
@@ -459,7 +465,7 @@ class _Step:
                 return defect
             if self.c.norm > goal:
                 return None
-            if self.c.error <= 0.5 * goal:
+            if self.change <= 0.5 * goal:
                 return Status.ok
         return Status.stagnated
 
@@ -526,11 +532,12 @@ def hypergradient_at(
     problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree,
     layouts: Layouts,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """h = ∇_x f − A v; ‖h‖, or ‖x − P(x − h)‖ if x is confined, and ‖h − old‖."""
+    """h = ∇_x f − A v; ‖h‖, or ‖x − P(x − h)‖ if x is confined, ‖h − old‖, and about how large the rounding in h is."""
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(v)
     h = fx - layouts[0].vector(oracle.cross_g(problem, *trees, problem.g_batches.whole()))
     move = h if project is None else x - confined(project, x - h, layouts[0])
-    return h, jnp.stack([tree.norm(move), tree.norm(h - old)])
+    rounding = 8 * jnp.finfo(h.dtype).eps * (tree.norm(fx) + tree.norm(h - fx))
+    return h, jnp.stack([tree.norm(move), tree.norm(h - old), rounding])
 
 
 def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, layouts: Layouts) -> Any:
