@@ -11,8 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from unibio.core import tree
-
 
 class Pairs(NamedTuple):
     """The last pairs, in the rows of a ring: number i of all lies in row i mod size. Unused rows are 0."""
@@ -23,6 +21,14 @@ class Pairs(NamedTuple):
     number: jax.Array  # pairs so far, int32
 
 
+def norm(vector: jax.Array) -> jax.Array:
+    """‖vector‖, measured in its largest entry: `tree.norm` without the branch, which takes long to compile."""
+    most = jnp.max(jnp.abs(vector))
+    unit = jnp.where((most > 0) & jnp.isfinite(most), most, 1.0)
+    scaled = vector / unit
+    return unit * jnp.sqrt(jnp.dot(scaled, scaled))
+
+
 def empty(size: int, dimension: int, dtype: jnp.dtype) -> Pairs:
     """No pairs, with room for `size` of vectors of this dimension."""
     rows = jnp.zeros((size, dimension), dtype)
@@ -31,10 +37,11 @@ def empty(size: int, dimension: int, dtype: jnp.dtype) -> Pairs:
 
 def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
     """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than `floor`·‖t‖/‖s‖ and large enough to divide by."""
-    unit, length = tree.direction(s)
-    t = t / jnp.where(length > 0, length, 1.0)
+    length = norm(s)
+    per_length = 1 / jnp.where(length > 0, length, 1.0)
+    unit, t = per_length * s, per_length * t
     curvature = jnp.dot(unit, t)
-    fine = jnp.isfinite(curvature) & (curvature > floor * jnp.linalg.norm(t))
+    fine = jnp.isfinite(curvature) & (curvature > floor * norm(t))
     fine &= curvature > jnp.finfo(t.dtype).tiny ** 0.5
     row = pairs.number % pairs.s.shape[0]
 
@@ -48,20 +55,18 @@ def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
 
 def inverse_product(pairs: Pairs, q: jax.Array) -> jax.Array:
     """B⁻¹q as the pairs have it; q itself if there are none."""
-    size = pairs.s.shape[0]
-    by_age = (pairs.number + jnp.arange(size, dtype=jnp.int32)) % size  # the oldest first
-    inner = jnp.triu(pairs.inner[by_age][:, by_age])
+    age = -pairs.number % pairs.s.shape[0]  # rolled by it, the oldest pair comes first
+    inner = jnp.triu(jnp.roll(pairs.inner, (age, age), (0, 1)))
     curvature = jnp.diagonal(inner)
     upper = inner + jnp.diag(jnp.where(curvature > 0, 0.0, 1.0).astype(q.dtype))
 
     def solved(k: jax.Array, transposed: bool) -> jax.Array:
-        out: jax.Array = jax.scipy.linalg.solve_triangular(upper, k[by_age], trans=int(transposed))
-        return jnp.zeros_like(out).at[by_age].set(out)
+        return jax.scipy.linalg.solve_triangular(upper, k, trans=int(transposed))
 
-    alpha = solved(pairs.s @ q, False)
-    rest = scale(pairs) * (q - alpha @ pairs.t)
-    own = jnp.zeros_like(curvature).at[by_age].set(curvature)
-    return rest + solved(own * alpha - pairs.t @ rest, True) @ pairs.s
+    alpha = solved(jnp.roll(pairs.s @ q, age), False)
+    rest = scale(pairs) * (q - jnp.roll(alpha, -age) @ pairs.t)
+    beta = solved(curvature * alpha - jnp.roll(pairs.t @ rest, age), True)
+    return rest + jnp.roll(beta, -age) @ pairs.s
 
 
 def product(pairs: Pairs) -> Callable[[jax.Array], jax.Array]:

@@ -516,7 +516,7 @@ def lower_at(problem: Problem, x: jax.Array, y: jax.Array, s: jax.Array, layouts
     y = y + s
     g, r = oracle.value_and_grad_g(problem, layouts[0].tree(x), layouts[1].tree(y), problem.g_batches.whole())
     r = layouts[1].vector(r)
-    return y, r, jnp.stack([g, tree.norm(r), tree.norm(y)])
+    return y, r, jnp.stack([g, curvature.norm(r), curvature.norm(y)])
 
 
 def upper_at(
@@ -536,8 +536,8 @@ def hypergradient_at(
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(v)
     h = fx - layouts[0].vector(oracle.cross_g(problem, *trees, problem.g_batches.whole()))
     move = h if project is None else x - confined(project, x - h, layouts[0])
-    rounding = 8 * jnp.finfo(h.dtype).eps * (tree.norm(fx) + tree.norm(h - fx))
-    return h, jnp.stack([tree.norm(move), tree.norm(h - old), rounding])
+    rounding = 8 * jnp.finfo(h.dtype).eps * (curvature.norm(fx) + curvature.norm(h - fx))
+    return h, jnp.stack([curvature.norm(move), curvature.norm(h - old), rounding])
 
 
 def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, layouts: Layouts) -> Any:
@@ -556,7 +556,7 @@ def off_singular(
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(probe)
     row = layouts[1].vector(oracle.hvp_g(problem, *trees, problem.g_batches.whole()))
     gone = jnp.abs(row) < coordinates.safe(y.dtype)
-    floor = jnp.finfo(y.dtype).eps * tree.norm(row) * tree.norm(y) / tree.norm(probe)
+    floor = jnp.finfo(y.dtype).eps * curvature.norm(row) * curvature.norm(y) / curvature.norm(probe)
     return jnp.where(gone, y + distance * jnp.maximum(1.0, jnp.abs(y)), y), gone, gone.any(), floor
 
 
@@ -572,19 +572,19 @@ def moved_along(project: PyTree, x: jax.Array, d: jax.Array, a: jax.Array, layou
 
 def downhill(project: PyTree, x: jax.Array, h: jax.Array, length: jax.Array, layouts: Layouts) -> tuple[Any, Any]:
     """d = P(x − length·h/‖h‖) − x, and ⟨h, d⟩, ‖d‖."""
-    step = -length * tree.direction(h)[0]
+    step = -length / curvature.norm(h) * h
     d = step if project is None else confined(project, x + step, layouts[0]) - x
-    return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
+    return d, jnp.stack([jnp.dot(h, d), curvature.norm(d)])
 
 
 def is_linear(r: jax.Array, now: jax.Array, then: jax.Array) -> jax.Array:
     """Whether the change of r over a quarter of a length is about a quarter of its change over all of it."""
-    return tree.norm(now - r - 4 * (then - r)) <= 0.5 * tree.norm(now - r)
+    return curvature.norm(now - r - 4 * (then - r)) <= 0.5 * curvature.norm(now - r)
 
 
 def reach(pairs: Pairs, r: jax.Array) -> jax.Array:
     """‖B⁻¹r‖, about how far y is from y*(x)."""
-    return tree.norm(curvature.inverse_product(pairs, r))
+    return curvature.norm(curvature.inverse_product(pairs, r))
 
 
 def quasi_newton_direction(
@@ -592,7 +592,7 @@ def quasi_newton_direction(
 ) -> tuple[Any, Any]:
     """d = −B⁻¹h, and ⟨h, d⟩, ‖d‖."""
     d = -curvature.inverse_product(pairs, h)
-    return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
+    return d, jnp.stack([jnp.dot(h, d), curvature.norm(d)])
 
 
 def confined_direction(project: PyTree, pairs: Pairs, x: jax.Array, h: jax.Array, layouts: Layouts) -> tuple[Any, Any]:
@@ -615,24 +615,25 @@ def confined_direction(project: PyTree, pairs: Pairs, x: jax.Array, h: jax.Array
         share = jnp.clip(fall / jnp.where(curved > 0, curved, 1.0), 0.0, 1.0)
         square = jnp.dot(step, step)
         length = jnp.where(curved > 0, square / jnp.where(curved > 0, curved, 1.0), length)
-        return number + 1, d + share * step, slope + share * turned, length, tree.norm(step) / length
+        return number + 1, d + share * step, slope + share * turned, length, curvature.norm(step) / length
 
     unit = curvature.scale(pairs)
-    first = tree.norm(toward(zero, h, unit)) / unit
+    first = curvature.norm(toward(zero, h, unit)) / unit
     start = jnp.int32(0), zero, h, unit, first
     _, d, _, _, _ = jax.lax.while_loop(lambda at: (at[0] < 200) & (at[4] > 0.01 * first), body, start)
-    return d, jnp.stack([jnp.dot(h, d), tree.norm(d)])
+    return d, jnp.stack([jnp.dot(h, d), curvature.norm(d)])
 
 
 def remembered(pairs: Pairs, old_x: jax.Array, x: jax.Array, old_h: jax.Array, h: jax.Array) -> tuple[Any, Any]:
     """The memory with the pair of this step s, and ⟨h + h', s⟩, ⟨h' − h, s⟩, ‖s‖."""
     s, t = x - old_x, h - old_h
-    numbers = jnp.stack([jnp.dot(old_h + h, s), jnp.dot(t, s), tree.norm(s)])
+    numbers = jnp.stack([jnp.dot(old_h + h, s), jnp.dot(t, s), curvature.norm(s)])
     return curvature.add(pairs, s, t, _UPPER_FLOOR), numbers
 
 
 class _CG(NamedTuple):
-    """Conjugate gradients on the way: `total` is the decrease of the quadratic model so far."""
+    """Conjugate gradients on the way: `total` is the decrease of the quadratic model so far, p the last direction, and
+    rz = ⟨r, M r⟩ before it was taken."""
 
     steps: jax.Array
     u: jax.Array
@@ -666,48 +667,43 @@ def conjugate_gradients(
     warm = jnp.any(start != 0) & (most > 0)
     residual = jax.lax.cond(warm, lambda: b - product(start), lambda: b)
     preconditioner = pairs
-    z = curvature.inverse_product(preconditioner, residual)
-    zero = jnp.zeros((), b.dtype)
     steepest = jnp.max(jnp.linalg.norm(pairs.t, axis=1))
     most = most - jnp.int32(warm)
-    rounding = 4 * jnp.finfo(b.dtype).eps * tree.norm(residual)
-
-    def usable(p: jax.Array) -> jax.Array:
-        length = tree.norm(p)
-        return (length > 0) & jnp.isfinite(length)
+    rounding = 4 * jnp.finfo(b.dtype).eps * curvature.norm(residual)
 
     def body(at: _CG) -> _CG:
-        q, _ = tree.direction(at.p)
+        z = curvature.inverse_product(preconditioner, at.r)
+        rz = jnp.dot(at.r, z)
+        p = z + jnp.where(at.steps > 0, rz / at.rz, 0.0) * at.p
+        q = p / curvature.norm(p)
         hq = product(q)
         c, slope = jnp.dot(q, hq), jnp.dot(at.r, q)
-        steepest = jnp.maximum(at.steepest, tree.norm(hq))
+        steepest = jnp.maximum(at.steepest, curvature.norm(hq))
         length = jnp.where(c > 0, slope / jnp.where(c > 0, c, 1.0), jnp.inf)
-        inside = jnp.isfinite(length) & (tree.norm(at.u + length * q) <= radius)
+        inside = jnp.isfinite(length) & (curvature.norm(at.u + length * q) <= radius)
         toward = q * jnp.sign(slope)
         middle = jnp.dot(at.u, toward)
         reach = jnp.sqrt(jnp.maximum(middle**2 + radius**2 - jnp.dot(at.u, at.u), 0.0)) - middle
-        edge = jnp.where(jnp.isfinite(radius), at.u + reach * toward, at.u)
+        bounded = jnp.isfinite(radius) & jnp.isfinite(slope)
+        edge = jnp.where(bounded, at.u + reach * toward, at.u)
         gain = length * slope
         steps, total = at.steps + 1, jnp.where(inside, at.total + gain, at.total)
         r = jnp.where(inside, at.r - length * hq, at.r)
-        z = curvature.inverse_product(preconditioner, r)
-        rz = jnp.dot(r, z)
-        p = z + rz / at.rz * at.p
-        going = inside & (steps.astype(gain.dtype) * gain > tightness * total) & (steps < most) & usable(p)
-        going &= tree.norm(r) > rounding
+        going = inside & (steps.astype(gain.dtype) * gain > tightness * total) & (steps < most)
         return _CG(
             steps, jnp.where(inside, at.u + length * q, edge), r, p, rz, total,
             curvature.add(at.pairs, q, hq, _LOWER_FLOOR), steepest,
-            at.concave | (c < -1e-8 * steepest), going,
+            at.concave | (c < -1e-8 * steepest), going & (curvature.norm(r) > rounding),
         )  # fmt: skip
 
+    zero, size = jnp.zeros((), b.dtype), curvature.norm(residual)
     first = _CG(
-        jnp.int32(0), jnp.zeros_like(b), residual, z, jnp.dot(residual, z), zero, pairs, steepest, jnp.asarray(False),
-        usable(z) & (most > 0),
+        jnp.int32(0), jnp.zeros_like(b), residual, jnp.zeros_like(b), zero, zero, pairs, steepest, jnp.asarray(False),
+        (size > 0) & jnp.isfinite(size) & (most > 0),
     )  # fmt: skip
     last = jax.lax.while_loop(lambda at: at.going, body, first)
     u = start + last.u
     numbers = [
-        last.steps + jnp.int32(warm), last.concave, tree.norm(last.u), jnp.dot(u, probe), jnp.dot(last.u, probe),
+        last.steps + jnp.int32(warm), last.concave, curvature.norm(last.u), jnp.dot(u, probe), jnp.dot(last.u, probe),
     ]  # fmt: skip
     return u, last.pairs, jnp.stack([jnp.asarray(number, b.dtype) for number in numbers])
