@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +124,47 @@ def test_every_status(status):
 def test_a_linear_lower_level_has_no_minimiser():
     result = solve(to_target, lambda x, y, batch: jnp.sum(y * (1 + x**2)))
     assert result.status == "no_minimiser"
+
+
+class Scaled(eqx.Module):
+    """fn(x/unit, y) times a scale, both leaves: another scale is the same program."""
+
+    fn: Callable[..., jax.Array] = eqx.field(static=True)
+    scale: jax.Array
+    unit: jax.Array
+
+    def __call__(self, x, y, batch):
+        return self.scale * self.fn(x / self.unit, y, batch)
+
+
+def curved(x, y, batch):
+    return jnp.sum((y - x) ** 2) / 2 + jnp.sum((y - x) ** 4) + y[0] * y[1] / 4
+
+
+def scaled(f_scale=1.0, g_scale=1.0, unit=1.0):
+    problem = ub.Problem(
+        *(Scaled(fn, jnp.asarray(s), jnp.asarray(unit)) for fn, s in ((rosenbrock, f_scale), (curved, g_scale)))
+    )
+    return ub.minimise(problem, unit * jnp.asarray([-1.2, 1.0]), jnp.zeros(2))
+
+
+def test_units_of_f_g_and_x():
+    plain = scaled()
+    assert plain.status == "ok"
+    for powers in ((2.0**20, 1.0), (1.0, 2.0**-20), (2.0**-20, 2.0**20)):
+        other = scaled(*powers)
+        np.testing.assert_array_equal(other.x, plain.x)
+        assert other.calls == plain.calls
+        np.testing.assert_array_equal(other.history["gradient_norm"], powers[0] * plain.history["gradient_norm"])
+    for powers in ((1e6, 1.0), (1.0, 1e-6), (1e-6, 1e6)):
+        other = scaled(*powers)
+        assert other.status == "ok"
+        assert abs(sum(other.calls) - sum(plain.calls)) <= 0.05 * sum(plain.calls)
+    for unit in (1e-3, 1e3):
+        other = scaled(unit=unit)
+        assert other.status == "ok"
+        np.testing.assert_allclose(other.x / unit, plain.x, atol=1e-3)
+        assert sum(other.calls) <= 3 * sum(plain.calls)
 
 
 def test_tolerance():
