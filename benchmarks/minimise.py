@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy.optimize  # type: ignore[import-untyped]
 
 import unibio as ub
 from unibio.core import oracle
@@ -113,15 +113,15 @@ def kernel_ridge(seed):
     points, others = rng.normal(size=(40, 4)), rng.normal(size=(40, 4))
     target = lambda z: np.sin(2 * z[:, 0]) + 0.5 * z[:, 1] + 0.1 * rng.normal(size=len(z))  # noqa: E731
     t, u = jnp.asarray(target(points)), jnp.asarray(target(others))
-    points, others = jnp.asarray(points), jnp.asarray(others)
+    p, q = jnp.asarray(points), jnp.asarray(others)
 
     def kernel(x, a, b):
         return jnp.exp(-0.5 * jnp.sum(((a[:, None] - b[None]) * jnp.exp(x[:4])) ** 2, axis=-1))
 
-    f = lambda x, y, batch: 0.5 * jnp.mean((kernel(x, others, points) @ y - u) ** 2)  # noqa: E731
+    f = lambda x, y, batch: 0.5 * jnp.mean((kernel(x, q, p) @ y - u) ** 2)  # noqa: E731
 
     def g(x, y, batch):
-        k = kernel(x, points, points)
+        k = kernel(x, p, p)
         return (0.5 * y @ k @ y + 0.5 * jnp.exp(x[4]) * jnp.sum(y**2) - t @ y) / 40
 
     return Setting(ub.Problem(f, g), jnp.asarray([0.0] * 4 + [-1.0]), jnp.zeros(40))
@@ -194,27 +194,30 @@ class Spent(Exception):
 class Oracles:
     """f, g and their derivatives on NumPy vectors; `passes` counts, `most` bounds."""
 
-    def __init__(self, setting: Setting, most: float) -> None:
+    def __init__(self, setting, most):
         problem, x, y = prepare(*setting)
         self.x, self.y = Layout.of(x), Layout.of(y)
         self.start = np.asarray(self.x.vector(x)), np.asarray(self.y.vector(y))
         self.passes, self.most = 0, most
         wf, wg = problem.f_batches.whole(), problem.g_batches.whole()
 
-        def trees(x, y):
-            return problem, self.x.tree(x), self.y.tree(y)
+        def tx(x):
+            return self.x.tree(x)
+
+        def ty(y):
+            return self.y.tree(y)
 
         def f(x, y):
-            value, (fx, fy) = oracle.value_and_grads_f(*trees(x, y), wf)
+            value, (fx, fy) = oracle.value_and_grads_f(problem, tx(x), ty(y), wf)
             return value, self.x.vector(fx), self.y.vector(fy)
 
         def g(x, y):
-            value, r = oracle.value_and_grad_g(*trees(x, y), wg)
+            value, r = oracle.value_and_grad_g(problem, tx(x), ty(y), wg)
             return value, self.y.vector(r)
 
         self.f, self.g = self.counted(f), self.counted(g)
-        self.h = self.counted(lambda x, y, u: self.y.vector(oracle.hvp_g(*trees(x, y), self.y.tree(u), wg)))
-        self.a = self.counted(lambda x, y, v: self.x.vector(oracle.cross_g(*trees(x, y), self.y.tree(v), wg)))
+        self.h = self.counted(lambda x, y, u: self.y.vector(oracle.hvp_g(problem, tx(x), ty(y), ty(u), wg)))
+        self.a = self.counted(lambda x, y, v: self.x.vector(oracle.cross_g(problem, tx(x), ty(y), ty(v), wg)))
 
     def counted(self, fn):
         compiled = jax.jit(fn)
@@ -320,7 +323,8 @@ def rival_scipy(setting, most):
 
 def rival_hoag(setting, most):
     """Gradient steps with lower solutions to a falling tolerance; the step grows by 1.05, an increase halves it."""
-    o, path = Oracles(setting, most), []
+    o = Oracles(setting, most)
+    path: list[Any] = []
     x, y = o.start
     unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
     y, v, epsilon, step, old = y + 1e-3 * (not y.any()), 0 * y, 0.1, None, None

@@ -142,10 +142,9 @@ def curved(x, y, batch):
 
 
 def scaled(f_scale=1.0, g_scale=1.0, unit=1.0):
-    problem = ub.Problem(
-        *(Scaled(fn, jnp.asarray(s), jnp.asarray(unit)) for fn, s in ((rosenbrock, f_scale), (curved, g_scale)))
-    )
-    return ub.minimise(problem, unit * jnp.asarray([-1.2, 1.0]), jnp.zeros(2))
+    f = Scaled(rosenbrock, jnp.asarray(f_scale), jnp.asarray(unit))
+    g = Scaled(curved, jnp.asarray(g_scale), jnp.asarray(unit))
+    return ub.minimise(ub.Problem(f, g), unit * jnp.asarray([-1.2, 1.0]), jnp.zeros(2))
 
 
 def test_units_of_f_g_and_x():

@@ -56,7 +56,7 @@ def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
 def inverse_product(pairs: Pairs, q: jax.Array) -> jax.Array:
     """B⁻¹q as the pairs have it; q itself if there are none."""
     age = -pairs.number % pairs.s.shape[0]  # rolled by it, the oldest pair comes first
-    inner = jnp.triu(jnp.roll(pairs.inner, (age, age), (0, 1)))
+    inner = jnp.triu(jnp.roll(jnp.roll(pairs.inner, age, 0), age, 1))
     curvature = jnp.diagonal(inner)
     upper = inner + jnp.diag(jnp.where(curvature > 0, 0.0, 1.0).astype(q.dtype))
 
