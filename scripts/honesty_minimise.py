@@ -71,7 +71,9 @@ def _newton(
         r, h = g1(y), g2(y)
         step = np.linalg.solve(h + 1e-300 * np.eye(y.size), r)
         t = 1.0
-        while g0(y - t * step) > g0(y) - 1e-4 * t * (r @ step) and t > 1e-10:
+        while t > 1e-10 and g0(y - t * step) > g0(y) - 1e-4 * t * (r @ step):
+            if np.linalg.norm(g1(y - t * step)) < np.linalg.norm(r):  # rounding drowns g before it drowns its gradient
+                break
             t /= 2
         y = y - t * step
         if np.linalg.norm(t * step) <= 1e-15 * max(1.0, float(np.linalg.norm(y))):
