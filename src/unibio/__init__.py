@@ -65,6 +65,8 @@ from unibio.run.checkpoints import Checkpoints
 from unibio.run.metrics import Accuracy as Accuracy
 from unibio.run.metrics import LowerResidual as LowerResidual
 from unibio.run.metrics import Truth as Truth
+from unibio.run.minimise import Minimum as Minimum
+from unibio.run.minimise import minimise
 from unibio.run.result import Result
 from unibio.run.solve import solve
 from unibio.run.stopping import Above as Above
@@ -125,6 +127,7 @@ __all__ = [
     "logs",
     "lower_solution",
     "metrics",
+    "minimise",
     "neumann",
     "oracle",
     "preconditioners",

@@ -23,6 +23,7 @@ from unibio.files.folders import mark_ours
 from unibio.files.store import OURS
 from unibio.files.tables import Rows
 from unibio.problems import PROBLEMS, Setting
+from unibio.run.minimise import minimise
 from unibio.solvers import SOLVERS
 from unibio.solvers.step_sizes import step_size_fields, step_sizes, stepping
 
@@ -65,6 +66,9 @@ def compare(
         others = range(seeds, seeds + 3)  # other seeds than those of the comparison
         # It is measured often, because a run that oscillates would look good if it were measured only where it is best.
         for name, solver in chosen.items():
+            if solver is minimise:
+                print("minimise: nothing to tune")
+                continue
             best = tune_solver(setting.problem, solver, setting.x, setting.y, seeds=others, measurements=200, **length)
             chosen[name] = best.solver
     found = compare_solvers(setting.problem, chosen, setting.x, setting.y, seeds=range(seeds), **length)
@@ -138,8 +142,10 @@ def named_problem(name: str, p: float | None) -> Setting:
 
 
 def named_solver(name: str, upper: float, lower: float) -> Any:
-    """The solver of that name with these upper and lower step sizes."""
-    kind = SOLVERS[nearest(name, SOLVERS, "solver")]
+    """The solver of that name with these upper and lower step sizes; `minimise` has none."""
+    if nearest(name, [*SOLVERS, "minimise"], "solver") == "minimise":
+        return minimise
+    kind = SOLVERS[name]
     both = "lower_step_size" in step_size_fields(kind)
     return stepping(kind(upper, lower) if both else kind(upper), upper, lower)
 
@@ -154,7 +160,7 @@ def _print(found: Comparison, solvers: dict[str, Any]) -> None:
         lost = int(np.sum(~ends["finite"].astype(bool)))
         table.add_row(
             name,
-            ", ".join(f"{float(size):g}" for size in step_sizes(solver)),
+            "none" if solver is minimise else ", ".join(f"{float(size):g}" for size in step_sizes(solver)),
             f"{np.median(norms):.4g}",
             f"diverged: {lost} of {len(lanes)}" if lost else f"{norms.min():.3g} to {norms.max():.3g}",
             f"{np.median(ends['phi']):.4g}",

@@ -11,11 +11,13 @@ def listing() -> None:
     from unibio.paper.claims.registry import every_claim
     from unibio.paper.framework.study import EXPERIMENTS, load
     from unibio.problems import PROBLEMS
+    from unibio.run.minimise import minimise
     from unibio.solvers import SOLVERS
 
     _print("Experiments (unibio reproduce NAME)", {name: load(name).__doc__ for name in EXPERIMENTS})
     _print("Problems (unibio compare … --problem NAME)", {name: made.__doc__ for name, made in PROBLEMS.items()})
-    _print("Solvers (unibio compare NAME …)", {name: solver.__doc__ for name, solver in SOLVERS.items()})
+    solvers = {"minimise": minimise.__doc__} | {name: solver.__doc__ for name, solver in SOLVERS.items()}
+    _print("Solvers (unibio compare NAME …)", solvers)
     claims = every_claim()
     stated = {name: f"{claim.where}: {claim.statement}" for name, claim in claims.items()}
     _print(f"{len(claims)} claims of the paper (unibio verify --claim NAME)", stated)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from unibio.comparison import deterministic
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
 from unibio.core.protocols import BilevelSolver
@@ -20,6 +21,7 @@ from unibio.core.tree import PyTree
 from unibio.files import tables
 from unibio.run.ensemble import as_seeds, check_length, check_surroundings, kept_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.minimise import Minimum, minimise
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
 
@@ -107,7 +109,7 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    solvers: Mapping[str, BilevelSolver],
+    solvers: Mapping[str, BilevelSolver | Callable[..., Minimum]],
     x0: PyTree,
     y0: PyTree,
     *,
@@ -120,6 +122,9 @@ def compare(
     mesh: Mesh | None = None,
 ) -> Comparison:
     """Runs every solver from (x0, y0) with every seed, the seeds in one vmapped program.
+
+    `minimise` may stand among the solvers, as in {"minimise": ub.minimise, "SOBA": ub.SOBA(0.1, 0.1)}. It is run once,
+    because it is deterministic, and measured after each of its steps; every seed gets the same rows.
 
     Arguments:
         steps: how many steps a run has: one number for all solvers, or a dictionary by name. Give this or `max_calls`.
@@ -140,22 +145,26 @@ def compare(
     steps_of = _steps_of(solvers, steps)
     for name, solver in solvers.items():
         checks.text("the name of a solver", name, "SOBA")
-        check_solver(solver, tree.dtype(checked[1]))
+        if solver is not minimise:
+            check_solver(solver, tree.dtype(checked[1]))  # type: ignore[arg-type]
         check_length(steps_of[name], max_calls, measurements)
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
     pieces: list[Table] = []
     compiling: dict[str, float] = {}
     for name, solver in solvers.items():
         length = {"steps": steps_of[name], "max_calls": max_calls, "measurements": measurements}
-        found, compiling[name] = kept_ensemble(
-            folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
-        )
+        if solver is minimise:
+            found, compiling[name] = deterministic.measured(problem, x0, y0, metrics, len(seeds), length)
+        else:
+            found, compiling[name] = kept_ensemble(
+                folder, problem, [solver] * len(seeds), x0, y0, keys, metrics, name, length, mesh
+            )
         measured = next(iter(found.values())).shape[1]
         labels = {"solver": np.full(len(seeds) * measured, name), "seed": np.repeat(seeds, measured)}
         pieces.append(labels | {column: values.reshape(-1) for column, values in found.items()})
     table = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     facts = {
-        "solvers": {name: repr(solver) for name, solver in solvers.items()},
+        "solvers": {name: _shown(solver) for name, solver in solvers.items()},
         "seeds": seeds,
         "steps": dict(steps) if isinstance(steps, Mapping) else steps,
         "max_calls": max_calls,
@@ -166,7 +175,7 @@ def compare(
     return Comparison(table, facts)
 
 
-def _steps_of(solvers: Mapping[str, BilevelSolver], steps: int | Mapping[str, int] | None) -> Mapping[str, int | None]:
+def _steps_of(solvers: Mapping[str, object], steps: int | Mapping[str, int] | None) -> Mapping[str, int | None]:
     """The steps of each solver."""
     if not isinstance(solvers, Mapping) or not solvers:
         raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
@@ -175,6 +184,10 @@ def _steps_of(solvers: Mapping[str, BilevelSolver], steps: int | Mapping[str, in
     if set(steps) != set(solvers):
         raise ValueError(f"steps must name every solver: {sorted(solvers)}; got {sorted(map(str, steps))}.")
     return steps
+
+
+def _shown(solver: object) -> str:
+    return "minimise" if solver is minimise else repr(solver)
 
 
 def _first(lane: Table, metric: str, target: float) -> dict[str, float]:

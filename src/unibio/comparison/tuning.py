@@ -18,6 +18,7 @@ from unibio.core.protocols import BilevelSolver
 from unibio.core.tree import PyTree
 from unibio.run.ensemble import as_seeds, check_length, check_surroundings, kept_ensemble
 from unibio.run.metrics import Metric, Truth
+from unibio.run.minimise import minimise
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
 from unibio.run.start import fault_at_start
@@ -72,6 +73,8 @@ def tune(
             same call continues.
     """
     seeds = as_seeds(seeds)
+    if solver is minimise:  # type: ignore[comparison-overlap]
+        raise ValueError("there is nothing to tune: minimise has no step sizes. Pass it to compare as it is.")
     check_surroundings(metrics, folder, mesh)
     check_length(steps, max_calls, measurements)
     kinds.is_a("criterion", criterion, Criterion, "Final(), CallsToReach(target) or a function of a table")

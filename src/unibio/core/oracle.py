@@ -3,8 +3,8 @@
 | oracle      | value                      | how                                    |
 |-------------|----------------------------|----------------------------------------|
 | `value_f`   | f(x, y), also `value_g`    |                                        |
-| `grads_f`   | (∇_x f, ∇_y f)             | one reverse pass                       |
-| `grad_g`    | ∇_y g, also `grad_x_g`     | one reverse pass                       |
+| `grads_f`   | (∇_x f, ∇_y f)             | one reverse pass, `value_and_grads_f` too |
+| `grad_g`    | ∇_y g, also `grad_x_g`     | one reverse pass, `value_and_grad_g` too |
 | `hvp_g`     | ∇²_yy g · v                | forward over reverse                   |
 | `cross_g`   | ∇²_xy g · v (y → x space)  | reverse over forward, never back to y  |
 
@@ -49,6 +49,28 @@ def value_f(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> jax.Arra
 def value_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> jax.Array:
     """g(x, y)."""
     return _total(lambda chunk, weight: weight * problem.g(x, y, chunk), batch)
+
+
+def value_and_grads_f(
+    problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch
+) -> tuple[jax.Array, tuple[PyTree, PyTree]]:
+    """f and (∇_x f, ∇_y f) in one pass, for methods that search along a line; without noise."""
+
+    def all_three(chunk: AnyBatch, weight: float) -> PyTree:
+        return jax.value_and_grad(lambda x, y: weight * problem.f(x, y, chunk), argnums=(0, 1))(x, y)
+
+    value, grads = _total(all_three, batch)
+    return value, grads
+
+
+def value_and_grad_g(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> tuple[jax.Array, PyTree]:
+    """g and ∇_y g in one pass, for methods that search along a line; without noise."""
+
+    def both(chunk: AnyBatch, weight: float) -> PyTree:
+        return jax.value_and_grad(lambda y: weight * problem.g(x, y, chunk))(y)
+
+    value, grad = _total(both, batch)
+    return value, grad
 
 
 def grads_f(problem: Problem, x: PyTree, y: PyTree, batch: AnyBatch) -> tuple[PyTree, PyTree]:

@@ -109,7 +109,10 @@ MEANINGS = {
         "g has no minimiser in y at this x: it keeps falling, ever more slowly, as y grows",
         "add a penalty on y to g",
     ),
-    "unbounded": ("g falls without bound in y at this x", "check its sign, or add a penalty on y to g"),
+    "unbounded": (
+        "g falls without bound in y at this x; of `minimise`: Φ falls without bound",
+        "check its sign, or add a penalty on y to g (on x to f)",
+    ),
     "no_limit": (
         "the lower Hessian is singular at this y and the hypergradient has no limit there, because nearby points give "
         "other values",

@@ -9,7 +9,7 @@ import numpy as np
 
 from unibio.core import tree
 from unibio.core.problem import Problem
-from unibio.core.protocols import BilevelSolver, State
+from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.placement import placed
@@ -123,13 +123,23 @@ class Driver:
 
     def _started(self, solver: BilevelSolver) -> tuple[Any, End | None]:
         """The solver's first state; None and why, if its warm start is not finite."""
-        (state, calls), seconds, compiling = timed(initialise, solver, self.problem, self.x0, self.y0, self.key)
+        (state, calls), seconds, compiling = self._initialised(solver)
         self.record.spent(calls, seconds)
         self.record.spent_compiling(compiling)
         if bool(tree.all_finite((state.x, state.y))):
             return state, None
         why = "the warm start became NaN or infinite, x and y are where it began"
         return None, _ended(why, "lower the lower step size", fault_at_start(self.problem, self.x0, self.y0))
+
+    def _initialised(self, solver: PyTree) -> tuple[tuple[Any, Calls], float, float]:
+        """The solver's first state and its calls, and the seconds of computing and of compilation."""
+        return timed(initialise, solver, self.problem, self.x0, self.y0, self.key)
+
+    def _stretches(
+        self, solver: PyTree, state: State, limit: Callable[[int], int], keep: Callable[[Log], int]
+    ) -> Iterator[Stretch]:
+        """Stretches from this state, until `limit` allows no further step."""
+        return stretches(solver, self.problem, state, self.key, self.record.step, limit, keep, self.chunk)
 
     def _advanced(self, solver: BilevelSolver, state: State) -> tuple[Any, End | Restart]:
         """Stretch after stretch, until an object ends the run or restarts it, or all steps are done."""
@@ -145,8 +155,7 @@ class Driver:
             kept, strictest = min((_kept(each, table), type(each).__name__) for each in self.between)
             return kept
 
-        begin = self.problem, state, self.key, self.record.step
-        for stretch in stretches(solver, *begin, limit, keep, self.chunk):
+        for stretch in self._stretches(solver, state, limit, keep):
             state = stretch.state
             self.record.advanced(stretch.log, stretch.seconds, stretch.compiling)
             view = View(self.problem, solver, state, self.record, self.steps, begins=False, restarted=False)

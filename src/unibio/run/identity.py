@@ -61,14 +61,18 @@ def next_step(solver: BilevelSolver, problem: Problem, state: State, key: jax.Ar
     args = (solver, problem, state, key, jnp.int32(step), jnp.int32(1))
     (after, log), _, compiling = compiled(advance, *args, capacity=CAPACITY)
     made = [*jax.tree.leaves(after), log.direction_norm[0]]
+    return probe(compiled.digest(advance, *args, capacity=CAPACITY), made, tree.dtype(after.x)), compiling
+
+
+def probe(program: str, made: list[jax.Array], dtype: jnp.dtype) -> Facts:
+    """The facts of a probe: the digest of a program and what it made, in variables of this dtype."""
     floats = [leaf for leaf in made if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    facts = {
-        "program": compiled.digest(advance, *args, capacity=CAPACITY),
+    return {
+        "program": program,
         "bits": digest(made),
         "numbers": [number for leaf in floats for number in np.asarray(_numbers(leaf), float).tolist()],
-        "float64": tree.dtype(after.x) == jnp.float64,
+        "float64": dtype == jnp.float64,
     }
-    return facts, compiling
 
 
 def compared(stored: Facts, now: Facts, stored_where: Facts, here: Facts) -> tuple[str, str]:

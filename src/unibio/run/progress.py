@@ -22,9 +22,9 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def terminal_progress(steps: int, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A callback that moves a bar on stderr. It does nothing if stderr is no terminal, if rich is not installed, or if
-    this is not the first of several processes."""
+def terminal_progress(steps: int | None, title: str = "") -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A callback that moves a bar on stderr, without an end if the number of steps is not known. It does nothing if
+    stderr is no terminal, if rich is not installed, or if this is not the first of several processes."""
     if _silent or not is_leader() or not sys.stderr.isatty():
         yield lambda row: None
         return

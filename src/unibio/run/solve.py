@@ -79,8 +79,8 @@ def solve(
     _check_lengths(steps, every, chunk)
     problem, solver, x0, y0, key = _checked(problem, solver, x0, y0, key)
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
-    rules = _several("stop", stop, StopWhen, Condition, "Below(…), MaxSeconds(…) or MaxCalls(…)")
-    callbacks = _several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
+    rules = several("stop", stop, StopWhen, Condition, "Below(…), MaxSeconds(…) or MaxCalls(…)")
+    callbacks = several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
     origin = identity(problem, solver, x0, y0, key)
     keeper = None if checkpoint is None else _keeper(checkpoint, origin, solver, x0, y0, key)
     solver = placed(solver, x0, y0)
@@ -136,7 +136,7 @@ def _keeper(files: Any, origin: Facts, solver: Any, x: PyTree, y: PyTree, key: A
     return MeshKeeper(files, origin, key, placed(solver, x, y)) if on_mesh((x, y)) else Keeper(files, origin, key)
 
 
-def _several(name: str, value: Any, wrap: Callable[[Any], Between], plain: type, choices: str) -> list[Between]:
+def several(name: str, value: Any, wrap: Callable[[Any], Between], plain: type, choices: str) -> list[Between]:
     """One object or function, or several; functions become objects by `wrap`."""
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     for one in several:

@@ -1,0 +1,402 @@
+"""`ub.minimise` on problems that no constant of it was chosen on, against rivals that are given the same oracles.
+
+    python benchmarks/minimise.py [PROBLEM …] [--calls 20000] [--seed 0]
+
+Calls are passes over the data, whichever oracle makes them, until the true ‖∇Φ‖ is 1e-2 and 1e-4 of its start (a dash:
+not within `--calls` passes). The truth is a closed form where there is one (the singular problems), and
+elsewhere it comes from lower solutions by Newton's method in NumPy, to a relative ‖∇_y g‖ of 1e-10.
+
+- scipy: L-BFGS-B of SciPy on Φ, each value and gradient from a lower solution by warm-started Newton-CG to 1e-8, and
+  CG to 1e-8;
+- HOAG: Pedregosa 2016, written from the paper: gradient steps whose length adapts, lower solutions and linear systems
+  to a tolerance that falls by .9 in every step from .1.
+"""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+import unibio as ub
+from unibio.core import oracle
+from unibio.core.flat import Layout
+from unibio.core.problem import prepare
+
+jax.config.update("jax_enable_x64", True)
+
+
+class Setting(NamedTuple):
+    """A problem and its start, and ∇Φ as a function of x where it has a closed form."""
+
+    problem: ub.Problem
+    x: Any
+    y: Any
+    gradient: Callable[[Any], Any] | None = None
+
+
+# ---------------------------------------------------------------- the problems
+
+
+def lp(p, n, d, seed):
+    """Hyper-cleaning of an ℓ_p regression: a weight for each sample."""
+    data = ub.problems.corrupted_regression(n, d, seed=seed + 7)
+    return Setting(ub.problems.lp_regression(data.train, data.validation, p, 1e-2), jnp.zeros(n), jnp.zeros(d))
+
+
+def tables(rng, n, d, m):
+    scale = rng.lognormal(size=d) ** 0.7
+    return rng.normal(size=(n, d)) * scale, rng.normal(size=(m, d)) * scale, rng.normal(size=d) * (rng.random(d) < 0.4)
+
+
+def on_data(f, g, validation, train):
+    return ub.Problem(f, g, f_batches=ub.Dataset(validation), g_batches=ub.Dataset(train))
+
+
+def poisson(seed):
+    """Poisson regression with a penalty for each feature."""
+    rng = np.random.default_rng(seed)
+    a, b, w = tables(rng, 300, 15, 200)
+    a, b, w = 0.3 * a, 0.3 * b, 0.5 * w
+
+    def loss(y, batch):
+        features, counts = batch.value
+        return jnp.mean(jnp.exp(features @ y) - counts * (features @ y))
+
+    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
+    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
+    sets = [(z, rng.poisson(np.exp(np.clip(z @ w, -5, 3))).astype(float)) for z in (b, a)]
+    return Setting(on_data(f, g, *sets), jnp.full(15, -3.0), jnp.zeros(15))
+
+
+def class_weights(seed):
+    """Multinomial logistic regression with a weight for each class and one penalty; the classes are unbalanced."""
+    rng = np.random.default_rng(seed)
+    centres, share = rng.normal(size=(5, 8)), np.asarray([0.5, 0.25, 0.15, 0.07, 0.03])
+
+    def drawn(n, share):
+        labels = rng.choice(5, size=n, p=share)
+        return centres[labels] + 1.2 * rng.normal(size=(n, 8)), np.eye(5)[labels]
+
+    def loss(y, batch, weights):
+        features, labels = batch.value
+        return -jnp.mean(jnp.sum(labels * weights * jax.nn.log_softmax(features @ y), axis=1))
+
+    f = lambda x, y, batch: loss(y, batch, jnp.ones(5))  # noqa: E731
+    g = lambda x, y, batch: loss(y, batch, jnp.exp(x[:5])) + 0.5 * jnp.exp(x[5]) * jnp.sum(y**2)  # noqa: E731
+    problem = on_data(f, g, drawn(200, np.full(5, 0.2)), drawn(400, share))
+    return Setting(problem, jnp.asarray([0.0] * 5 + [-2.0]), jnp.zeros((8, 5)))
+
+
+def svm(seed):
+    """A support vector machine with a smooth hinge and a penalty for each feature."""
+    rng = np.random.default_rng(seed)
+    a, b, w = tables(rng, 250, 12, 200)
+
+    def loss(y, batch):
+        features, labels = batch.value
+        return jnp.mean(0.2 * jax.nn.softplus((1 - labels * (features @ y)) / 0.2))
+
+    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
+    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
+    sets = [(z, np.sign(z @ w + rng.normal(size=len(z)))) for z in (b, a)]
+    return Setting(on_data(f, g, *sets), jnp.full(12, -3.0), jnp.zeros(12))
+
+
+def kernel_ridge(seed):
+    """Kernel ridge regression: a length scale for each of 4 features, and the penalty."""
+    rng = np.random.default_rng(seed)
+    points, others = rng.normal(size=(40, 4)), rng.normal(size=(40, 4))
+    target = lambda z: np.sin(2 * z[:, 0]) + 0.5 * z[:, 1] + 0.1 * rng.normal(size=len(z))  # noqa: E731
+    t, u = jnp.asarray(target(points)), jnp.asarray(target(others))
+    p, q = jnp.asarray(points), jnp.asarray(others)
+
+    def kernel(x, a, b):
+        return jnp.exp(-0.5 * jnp.sum(((a[:, None] - b[None]) * jnp.exp(x[:4])) ** 2, axis=-1))
+
+    f = lambda x, y, batch: 0.5 * jnp.mean((kernel(x, q, p) @ y - u) ** 2)  # noqa: E731
+
+    def g(x, y, batch):
+        k = kernel(x, p, p)
+        return (0.5 * y @ k @ y + 0.5 * jnp.exp(x[4]) * jnp.sum(y**2) - t @ y) / 40
+
+    return Setting(ub.Problem(f, g), jnp.asarray([0.0] * 4 + [-1.0]), jnp.zeros(40))
+
+
+def last_layer(seed):
+    """A network with one hidden layer: x the hidden weights, y the last layer with a ridge penalty."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(150, 3)), rng.normal(size=(150, 3))
+    truth = lambda z: np.tanh(z[:, 0] - z[:, 1]) + 0.3 * z[:, 2] + 0.1 * rng.normal(size=len(z))  # noqa: E731
+
+    def residual(x, y, batch):
+        features, targets = batch.value
+        return jnp.tanh(features @ x.reshape(3, 8)) @ y - targets
+
+    f = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 1e-3 * jnp.sum(x**2)  # noqa: E731
+    g = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 0.005 * jnp.sum(y**2)  # noqa: E731
+    return Setting(on_data(f, g, (b, truth(b)), (a, truth(a))), jnp.asarray(rng.normal(size=24)), jnp.zeros(8))
+
+
+def singular(dim, p, seed):
+    """g = ‖y‖_p^p/p − yᵀB sin x with the start at x = y = 0, where the lower Hessian is 0."""
+    rng = np.random.default_rng(seed)
+    coupling = jnp.asarray(rng.normal(size=(dim, dim)) / np.sqrt(dim))
+    t = jnp.asarray(0.5 * rng.normal(size=dim))
+    f = lambda x, y, batch: jnp.sum(jnp.sqrt(1 + (ub.spow(y, p - 1) - t) ** 2)) + 0.05 * jnp.sum(x**2)  # noqa: E731
+    g = lambda x, y, batch: jnp.sum(ub.abs_pow(y, p)) / p - y @ (coupling @ jnp.sin(x))  # noqa: E731
+
+    def gradient(x):
+        z = coupling @ np.sin(x) - t
+        return 0.1 * x + np.cos(x) * (coupling.T @ (z / np.sqrt(1 + z**2)))
+
+    return Setting(ub.Problem(f, g), jnp.zeros(dim), jnp.zeros(dim), gradient)
+
+
+def logistic(n, d, groups, seed):
+    """Logistic regression with a penalty for each group of features."""
+    rng = np.random.default_rng(seed)
+    a, b, w = tables(rng, n, d, n // 2)
+    group = jnp.asarray(np.arange(d) % groups)
+
+    def loss(y, batch):
+        features, labels = batch.value
+        return jnp.mean(jax.nn.softplus(-labels * (features @ y)))
+
+    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
+    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x[group]) * y**2)  # noqa: E731
+    sets = [(z, np.sign(z @ w + rng.normal(size=len(z)) * np.sqrt(d) / 3)) for z in (b, a)]
+    return Setting(on_data(f, g, *sets), jnp.full(groups, -3.0), jnp.zeros(d))
+
+
+PROBLEMS: dict[str, Callable[[int], Setting]] = {
+    "ℓ_2.5, n = 400": lambda seed: lp(2.5, 400, 12, seed),
+    "ℓ_5, n = 300": lambda seed: lp(5.0, 300, 25, seed),
+    "ℓ_8, n = 200": lambda seed: lp(8.0, 200, 8, seed),
+    "Poisson": poisson,
+    "class weights": class_weights,
+    "smooth SVM": svm,
+    "kernel ridge": kernel_ridge,
+    "last layer": last_layer,
+    "singular, 20, p = 4": lambda seed: singular(20, 4.0, seed),
+    "singular, 100, p = 6": lambda seed: singular(100, 6.0, seed),
+    "lower level of 10,000": lambda seed: logistic(400, 10_000, 5, seed),
+    "n = 50,000": lambda seed: logistic(50_000, 20, 20, seed),
+}
+
+
+# ---------------------------------------------------------------- the rivals, in NumPy on counted oracles
+
+
+class Spent(Exception):
+    """The budget of passes."""
+
+
+class Oracles:
+    """f, g and their derivatives on NumPy vectors; `passes` counts, `most` bounds."""
+
+    def __init__(self, setting, most):
+        problem, x, y = prepare(*setting[:3])
+        self.x, self.y = Layout.of(x), Layout.of(y)
+        self.start = np.asarray(self.x.vector(x)), np.asarray(self.y.vector(y))
+        self.passes, self.most = 0, most
+        wf, wg = problem.f_batches.whole(), problem.g_batches.whole()
+
+        def tx(x):
+            return self.x.tree(x)
+
+        def ty(y):
+            return self.y.tree(y)
+
+        def f(x, y):
+            value, (fx, fy) = oracle.value_and_grads_f(problem, tx(x), ty(y), wf)
+            return value, self.x.vector(fx), self.y.vector(fy)
+
+        def g(x, y):
+            value, r = oracle.value_and_grad_g(problem, tx(x), ty(y), wg)
+            return value, self.y.vector(r)
+
+        self.f, self.g = self.counted(f), self.counted(g)
+        self.h = self.counted(lambda x, y, u: self.y.vector(oracle.hvp_g(problem, tx(x), ty(y), ty(u), wg)))
+        self.a = self.counted(lambda x, y, v: self.x.vector(oracle.cross_g(problem, tx(x), ty(y), ty(v), wg)))
+
+    def counted(self, fn):
+        compiled = jax.jit(fn)
+
+        def call(*args):
+            if self.passes >= self.most:
+                raise Spent
+            self.passes += 1
+            return jax.tree.map(np.asarray, compiled(*args))
+
+        return call
+
+    def cg(self, x, y, b, u, tolerance):
+        """H u = b to a relative residual, from u."""
+        r = b - self.h(x, y, u) if u.any() else b
+        p, rr, goal = r, r @ r, tolerance * np.linalg.norm(b)
+        for _ in range(20 * b.size):
+            if not np.sqrt(rr) > goal:
+                break
+            hp = self.h(x, y, p)
+            if not p @ hp > 0:
+                break
+            step = rr / (p @ hp)
+            u, r = u + step * p, r - step * hp
+            p, rr = r + (r @ r) / rr * p, r @ r
+        return u
+
+    def lower(self, x, y, goal):
+        """Newton-CG until ‖∇_y g‖ ≤ goal."""
+        g, r = self.g(x, y)
+        for _ in range(200):
+            size = np.linalg.norm(r)
+            if size <= goal:
+                break
+            s, t = self.cg(x, y, -r, 0 * y, min(0.1, np.sqrt(size))), 1.0
+            if not s.any():  # the Hessian is 0 here
+                s = -r
+            while t > 1e-10:
+                new, r_new = self.g(x, y + t * s)
+                if new <= g + 1e-4 * t * (r @ s) or np.linalg.norm(r_new) < 0.9 * size:
+                    break
+                t /= 2
+            else:
+                break
+            y, g, r = y + t * s, new, r_new
+        return y
+
+    def phi(self, x, y, v, goal, tolerance):
+        """Φ, ∇Φ, y and v."""
+        y = self.lower(x, y, goal)
+        f, fx, fy = self.f(x, y)
+        v = self.cg(x, y, fy, v, tolerance)
+        return f, fx - self.a(x, y, v), y, v
+
+
+def truths(setting, path):
+    """‖∇Φ‖ at each x of a path, accurately."""
+    if setting.gradient is not None:
+        return np.asarray([np.linalg.norm(setting.gradient(x)) for x in path])
+    o = Oracles(setting, np.inf)
+    y = o.start[1]
+    unit = max(np.linalg.norm(o.g(o.start[0], y)[1]), np.linalg.norm(o.g(o.start[0], y + 0.1)[1]))
+    v, norms = 0 * y, []
+    for x in path:
+        _, h, y, v = o.phi(x, y if y.any() else y + 1e-3, v, 1e-10 * unit, 1e-10)
+        norms.append(np.linalg.norm(h))
+    return np.asarray(norms)
+
+
+class Path(ub.Between):
+    """x and the passes so far, after each step."""
+
+    def __init__(self):
+        self.rows = []
+
+    def after(self, view):
+        self.rows.append((view.record.calls, np.asarray(view.state.point.x)))
+
+
+def ours(setting, most):
+    """Passes and x, the status, and the seconds without compilation."""
+    whole = [sampler.whole() for sampler in (setting.problem.f_batches, setting.problem.g_batches)]
+    per_pass = np.asarray([oracle.samples(whole[0])] + [oracle.samples(whole[1])] * 3)
+    path = Path()
+    result = ub.minimise(*setting[:3], max_calls=int(most * per_pass.max()), callbacks=path)
+    return [(int((calls / per_pass).sum()), x) for calls, x in path.rows], result.status.name, result.seconds
+
+
+def rival_scipy(setting, most):
+    """SciPy's L-BFGS-B on accurate values and gradients."""
+    o, path, warm = Oracles(setting, most), [], {}
+    x, y = o.start
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+    warm["y"], warm["v"] = y + 1e-3 * (not y.any()), 0 * y
+
+    def value(x):
+        f, h, warm["y"], warm["v"] = o.phi(x, warm["y"], warm["v"], 1e-8 * unit, 1e-8)
+        path.append((o.passes, x.copy()))
+        return float(f), h.astype(float)
+
+    with contextlib.suppress(Spent):
+        scipy.optimize.minimize(value, x, jac=True, method="L-BFGS-B", options={"maxiter": 10**5, "gtol": 0, "ftol": 0})
+    return path
+
+
+def rival_hoag(setting, most):
+    """Gradient steps with lower solutions to a falling tolerance; the step grows by 1.05, an increase halves it."""
+    o = Oracles(setting, most)
+    path: list[Any] = []
+    x, y = o.start
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+    y, v, epsilon, step, old = y + 1e-3 * (not y.any()), 0 * y, 0.1, None, None
+    try:
+        while len(path) < 20_000:
+            f, h, y, v = o.phi(x, y, v, epsilon * unit, epsilon)
+            size = np.linalg.norm(h)
+            step = 0.3 * np.sqrt(x.size) / size if step is None else step
+            if old is not None and f > old[1] + epsilon * abs(old[1]) - 0.1 * step * old[3]:
+                step /= 2
+                if f > old[1] + epsilon * abs(old[1]):
+                    x, h = old[0], old[2]
+                    x = x - step * h
+                    epsilon = max(0.9 * epsilon, 1e-10)
+                    continue
+            else:
+                step *= 1.05
+            path.append((o.passes, x.copy()))
+            old, epsilon = (x, f, h, size**2), max(0.9 * epsilon, 1e-10)
+            x = x - step * h
+    except Spent:
+        pass
+    return path
+
+
+def reached(setting, path, goals):
+    """Passes at which the true ‖∇Φ‖ first is below each goal, relative to the start; None if never."""
+    if not path:
+        return [None] * len(goals), np.nan
+    start = np.asarray(Layout.of(prepare(*setting[:3])[1]).vector(prepare(*setting[:3])[1]))
+    chosen = path if len(path) <= 300 else [path[i] for i in np.unique(np.geomspace(1, len(path), 300).astype(int) - 1)]
+    norms = truths(setting, [start, *(x for _, x in chosen)])
+    hits = [np.flatnonzero(norms[1:] <= goal * norms[0]) for goal in goals]
+    return [chosen[hit[0]][0] if hit.size else None for hit in hits], norms[-1] / norms[0]
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(PROBLEMS)}")
+    parser.add_argument("--calls", type=int, default=20_000, help="passes over the data of each contestant")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    goals = (1e-2, 1e-4)
+    print(
+        f"{'problem':24s} {'method':10s} {'to 1e-2':>8s} {'to 1e-4':>8s} {'true end':>9s} {'s':>6s}  status", flush=True
+    )
+    for name, make in PROBLEMS.items():
+        if options.problems and name not in options.problems:
+            continue
+        setting = make(options.seed)
+        for method in ("minimise", "scipy", "HOAG"):
+            began, status = time.perf_counter(), ""
+            if method == "minimise":
+                path, status, seconds = ours(setting, options.calls)
+            else:
+                path = (rival_scipy if method == "scipy" else rival_hoag)(setting, options.calls)
+                seconds = time.perf_counter() - began
+            hits, end = reached(setting, path, goals)
+            shown = ["–" if hit is None else f"{hit:,}" for hit in hits]
+            print(
+                f"{name:24s} {method:10s} {shown[0]:>8s} {shown[1]:>8s} {end:9.1e} {seconds:6.2f}  {status}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
