@@ -64,13 +64,13 @@ def test_answers_are_those_of_the_function_and_compiled_quickly_where_data_are_f
     monkeypatch.setattr(programs, "_compiled", spy)
     for size in (10, programs._SMALL + 1):
         x = jnp.linspace(0.0, 1.0, size)
-        np.testing.assert_allclose(Programs().once(twice, x, add=1), 2 * np.asarray(x) + 1)
+        np.testing.assert_allclose(Programs().quick(twice, x, add=1)[0], 2 * np.asarray(x) + 1)
     assert options == [programs.QUICK, {}]
 
 
 def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):
     monkeypatch.setattr(programs, "QUICK", {"xla_no_such_option_exists": "1"})
-    assert float(Programs().once(twice, jnp.float64(3.0), add=1)) == 7.0
+    assert float(Programs().quick(twice, jnp.float64(3.0), add=1)[0]) == 7.0
 
 
 def test_inside_jit_and_vmap_it_is_part_of_their_program():

@@ -25,7 +25,7 @@ QUICK: Options = {
     "xla_cpu_parallel_codegen_split_count": "1",
 }
 _PLACES = re.compile(r"sdy\.sharding = #sdy\.sharding<@\w+, \[.*?\]>")
-_SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question once is compiled so
+_SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question is compiled so
 
 
 class Programs:
@@ -46,11 +46,10 @@ class Programs:
         compilation took."""
         return self._run(fn, args, static, {})
 
-    def once(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
-        """The result of fn(*args, **static), which answers a question: with little data most of the wait is for the
-        compiler."""
+    def quick(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
+        """The same for programs that answer a question: with little data most of the wait is for the compiler."""
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(args))
-        return self._run(fn, args, static, QUICK if size <= _SMALL else {})[0]
+        return self._run(fn, args, static, QUICK if size <= _SMALL else {})
 
     def _run(
         self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
@@ -113,4 +112,4 @@ def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
     becomes part of theirs."""
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(args)):
         return fn(*args, **static)
-    return compiled.once(fn, *args, **static)
+    return compiled.quick(fn, *args, **static)[0]

@@ -80,7 +80,7 @@ def evaluated(
     whether it was enough.
     """
     if not any(checks.is_traced(leaf) for leaf in jax.tree.leaves((method, problem, x, y, key))):
-        value, info, singular = compiled.once(_estimate, method, problem, x, y, key, singular=False)
+        value, info, singular = compiled.quick(_estimate, method, problem, x, y, key, singular=False)[0]
         if not bool(singular):
             return value, info, False
     value, info, _ = computed(_estimate, method, problem, x, y, key, singular=True)

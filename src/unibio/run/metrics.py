@@ -158,7 +158,7 @@ class Measure(eqx.Module):
         before = compiled.compile_seconds
         values = eager(problem, state)
         if others.metrics:
-            values = _joined([values, compiled.once(evaluate, others, problem, state)])
+            values = _joined([values, compiled.quick(evaluate, others, problem, state)[0]])
         return values, compiled.compile_seconds - before
 
 
