@@ -201,14 +201,14 @@ def tried(case: Case, wanted: str) -> tuple[str, str]:
             for path in (base, *base.rglob("*")):
                 os.chown(path, 65534, 65534)
             folder.chmod(0o777 if case.during else 0o555)
-        mine = {path: path.read_text() for path in base.rglob("*") if path.is_file() and _is_mine(path)}
+        mine = {path: path.read_bytes() for path in base.rglob("*") if _is_mine(path)}
         found = start(RUN, folder, case.before, case.during, case.mount, case.user)
         if "skipped" in found:
             return f"not tried: {found['skipped']}", ""
         if "crashed" in found:
             return "a crash", str(found["crashed"])
         wrong = "" if _fits(case, found, wanted) else f"expected {case.expected}: {found}"
-        if any(not path.is_file() or path.read_text() != text for path, text in mine.items()):
+        if any(not path.is_file() or path.read_bytes() != content for path, content in mine.items()):
             wrong += "; files of somebody else's have changed"
         if case.again:
             folder.chmod(0o777)
@@ -219,7 +219,8 @@ def tried(case: Case, wanted: str) -> tuple[str, str]:
 
 
 def _is_mine(path: Path) -> bool:
-    return path.read_bytes()[:5] == b"mine:"
+    """Whether it is a file of somebody else's, and no link to one: a link is replaced, the file is not."""
+    return path.is_file() and not path.is_symlink() and path.read_bytes()[:5] == b"mine:"
 
 
 def _fits(case: Case, found: dict[str, object], wanted: str) -> bool:
