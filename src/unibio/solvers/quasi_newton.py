@@ -332,9 +332,9 @@ class _Step:
 
     def first_step(self) -> None:
         """How far the first step may go: the length along −h over which ∇_y g at fixed y is about linear in x, at most
-        .3√d."""
+        .3 max(√d, ‖x‖)."""
         x, y, _, r, h = self.point
-        length = 0.3 * math.sqrt(x.size)
+        length = 0.3 * max(math.sqrt(x.size), float(jnp.linalg.norm(x)))
 
         def moved(length: float) -> _Low:
             d, _ = self.budget.run(downhill, self.project, x, h, self.number(length), layouts=self.layouts)
@@ -400,7 +400,7 @@ class _Step:
     def attempt(self, x: jax.Array, predicted: float) -> _Trial:
         """Tries this x, where the slope predicts a decrease of Φ. Where rounding drowns it, ‖h‖ has to fall instead."""
         c, old, rounding = self.c, self.point, 500 * self.low.eps * abs(self.c.phi)
-        drowned = predicted <= rounding
+        drowned = self.drowned(predicted)
         limit = math.inf if drowned else c.phi - 0.1 * predicted
         phi, e, made = self.value(x, max(predicted, rounding), limit)
         self.low.concave = False
@@ -409,6 +409,10 @@ class _Step:
         y, v, r, fx = made
         h, norm, _, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
         return _Trial(norm < c.norm if drowned else phi <= limit, phi, Point(x, y, v, r, h), norm, e)
+
+    def drowned(self, predicted: float) -> bool:
+        """Whether rounding hides this decrease of Φ̂."""
+        return predicted <= 500 * self.low.eps * abs(self.c.phi)
 
     def value(self, x: jax.Array, predicted: float, limit: float) -> tuple[float, float, Any]:
         """Φ̂ at x, good to a tenth of the predicted decrease, its error, and y, v, r, ∇_x f there: None if Φ̂ is above
@@ -440,7 +444,7 @@ class _Step:
         step = c.step
         if fails:
             step = 2 * moved
-        elif c.phi - trial.phi > 0.5 * predicted:
+        elif (-0.5 * along_sum if self.drowned(predicted) else c.phi - trial.phi) > 0.5 * predicted:
             step = max(step, 4 * moved)
         self.point = new
         self.c = c._replace(phi=trial.phi, norm=trial.norm, tightness=tightness, step=step, refined=0.0,
