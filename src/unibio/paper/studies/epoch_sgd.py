@@ -11,14 +11,14 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress
 
 TITLE = "How fast does Epoch-SGD approach a degenerate minimiser? (Theorem 2)"
-PAPER = "After T steps the distance to the minimiser is ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
+PAPER = "After T steps the distance to the minimiser is ‖y − y*‖ = Õ(T^{−1/(2(p−1))})."
 ORDERS, BUDGETS, REPETITIONS = (2.0, 4.0, 6.0, 8.0), (100, 300, 1000, 3000, 10000, 30000), 200
 LONGER = (100_000, 300_000)  # with --full
 TERMS = {"slope": "the slope of the mean distance against the number of steps, on logarithmic axes"}
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """Minimises ψ(w) = |w|^p/p from w = 1 with noise of variance 1 and step size 0.5, 200 times for each p and budget
+    """Minimises ψ(w) = |w|^p/p (w is the lower variable, y in the report) from w = 1 with noise of variance 1 and step size 0.5, 200 times for each p and budget
     T.
 
     A line is fitted to the logarithm of the mean distance against that of the number of steps; the interval of its
@@ -76,7 +76,7 @@ def draw(tables: Tables) -> "plot.Figure":
                       label=f"p = {p:g}: {fit['slope']:.3f} (theory {fit['theory']:.3f})")  # fmt: skip
         middle = np.exp(np.mean(np.log(values)) - fit["theory"] * np.mean(np.log(t)))
         axis.plot(t, middle * t ** fit["theory"], "--", color=colour, linewidth=0.8)
-    axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖w − w*‖")
+    axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖y − y*‖")
     axis.legend(title="fitted slope", title_fontsize=9)
     return made
 
