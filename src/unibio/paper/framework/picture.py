@@ -5,10 +5,11 @@ import numpy as np
 from unibio.files import figures
 
 DESCRIPTION = (
-    "Example 3: g(x, y) = |y|^{p}/p − y·sin x and f(x, y) = sin(z) with z = sign(y)|y|^{p−1}. First: g(0, ·) for p = 2, "
-    "4 and 8; the larger p, the flatter it is at its minimum. Second: the minimiser y*(x), vertical at x = 0 for p > 2, "
-    "where the Hessian of g is 0. Third: Φ(x) = sin(sin x), smooth and the same for every p. The circles are the two "
-    "starts, (x, y) = (1, 1) and (0.001, 0.001), the second next to the singular point; the star is a minimum."
+    "Example 3: g(x, y) = |y|^{p}/p − y·sin x and f(x, y) = sin(z) with z = sign(y)|y|^{p−1}. First: g(0, ·) for "
+    "p = 2, 4 and 8; the larger p, the flatter it is at its minimum. Second: the minimiser y*(x), vertical at x = 0 "
+    "for p > 2, where the Hessian of g is 0. Third: Φ(x) = sin(sin x), smooth and the same for every p. The circles "
+    "are the two starts, (x, y) = (1, 1) and (0.001, 0.001), the second next to the singular point; the star is a "
+    "minimum."
 )
 
 

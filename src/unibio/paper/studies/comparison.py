@@ -108,10 +108,10 @@ def verdict(tables: Tables) -> str:
     stuck = min(final[name, p] for name in BASELINES for p in (12.0, 20.0))
     return (
         f"{_who_converges(final)}, and {best} {nearer} than UniBiO. At p = 4 {best} ends at "
-        f"{power_of_ten(final[best, 4.0])}. UniBiO, whose constant step jumps to and fro, ends at {ours} for p = 4, 12, "
-        f"20; with a step that decays it ends at {power_of_ten(fading)} or less at every p. At p = 12 and 20 the best "
-        f"of the others {'has not moved' if stuck > 0.999 else 'ends at'} ({stuck:.3f}). Nothing is noisy here, but "
-        "TTSA draws the length of its Neumann series at random."
+        f"{power_of_ten(final[best, 4.0])}. UniBiO, whose constant step jumps to and fro, ends at {ours} for p = 4, "
+        f"12, 20; with a step that decays it ends at {power_of_ten(fading)} or less at every p. At p = 12 and 20 the "
+        f"best of the others {'has not moved' if stuck > 0.999 else 'ends at'} ({stuck:.3f}). Nothing is noisy here, "
+        "but TTSA draws the length of its Neumann series at random."
     )
 
 

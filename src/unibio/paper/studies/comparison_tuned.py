@@ -149,10 +149,11 @@ def verdict(tables: Tables) -> str:
     missed = min((row for row in tables["statistics"] if row["final"] >= ARRIVED), key=lambda row: row["final"])
     return (
         f"{alone(tables)}; of the {len(more)} other solvers {'only ' * bool(everywhere)}{_listed(everywhere)} "
-        f"{'arrives' if len(everywhere) < 2 else 'arrive'} at every p. BO-REP takes {calls:,.0f} calls in the mean over "
-        f"p, UniBiO {our_calls:,.0f}. At its worst p BO-REP ends at {rep:.4f}, UniBiO at {ours:.4f} with the constant "
-        f"step and at {fading:.4f} with a decaying one; at p = 4, {nearer} of the others end closer than either. A solver has arrived if ‖∇Φ‖ is below {ARRIVED}, a twentieth of "
-        f"its first value; the nearest miss is {missed['solver']} at p = {missed['p']:g} with {missed['final']:.3f}."
+        f"{'arrives' if len(everywhere) < 2 else 'arrive'} at every p. BO-REP takes {calls:,.0f} calls in the mean "
+        f"over p, UniBiO {our_calls:,.0f}. At its worst p BO-REP ends at {rep:.4f}, UniBiO at {ours:.4f} with the "
+        f"constant step and at {fading:.4f} with a decaying one; at p = 4, {nearer} of the others end closer than "
+        f"either. A solver has arrived if ‖∇Φ‖ is below {ARRIVED}, a twentieth of its first value; the nearest miss is "
+        f"{missed['solver']} at p = {missed['p']:g} with {missed['final']:.3f}."
     )
 
 

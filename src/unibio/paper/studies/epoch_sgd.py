@@ -18,7 +18,7 @@ TERMS = {"slope": "the slope of the mean distance against the number of steps, o
 
 
 def run(options: Options, progress: Progress) -> Tables:
-    """Minimises ψ(w) = |w|^p/p (w is the lower variable, y in the report) from w = 1 with noise of variance 1 and step size 0.5, 200 times for each p and budget
+    """Minimises ψ(w) = |w|^p/p from w = 1 with noise of variance 1 and step size 0.5, 200 times for each p and budget
     T.
 
     A line is fitted to the logarithm of the mean distance against that of the number of steps; the interval of its

@@ -128,7 +128,7 @@ def verdict(tables: Tables) -> str:
         f"{row['last_50']:.2f} with noise on {place} (p = {row['p']:g}, variance {row['variance']:g})"
         for place, row in worst.items()
     )
-    last = [row for row in select(tables["curves"], place=[*worst][-1], p=8.0, variance=10.0)][-1]
+    last = select(tables["curves"], place=[*worst][-1], p=8.0, variance=10.0)[-1]
     return (
         f"With noise on {_either(close)} UniBiO gets close; with strong noise on {_either(far)} it can end farther "
         "away than it started. "

@@ -77,7 +77,8 @@ def verdict(tables: Tables) -> str:
         "no advice for practice. At ε = 0.1 and p = 4 it asks for "
         f"10^{{{rows[4.0]['log10 calls, paper']:.0f}}}: 10^{{{power:.0f}}} from ε^{{−5p+6}}, the rest from the "
         "constants and logarithms of the theorem. A sharper analysis of ours (docs/theory.md), which bounds the lag "
-        "of the momentum over its whole memory at once instead of step by step, has the order Õ(ε^{−3p+2}) and asks for "
+        "of the momentum over its whole memory at once instead of step by step, has the order Õ(ε^{−3p+2}) and asks "
+        "for "
         f"10^{{{rows[4.0]['log10 calls, sharp']:.0f}}}. The part on the calls shows how few are "
         "needed on Example 3."
     )
