@@ -125,7 +125,7 @@ def _labels(parts: Parts) -> str:
     here = "hypercleaning" in parts
     seen = "[in the cleaning experiment](#hypercleaning) and" if here else "in the cleaning experiment, not run here;"
     return (
-        "where many labels were flipped at random, one learnt rate of wrong labels for all samples (UniBiO (practical)) "
-        f"did at least as well as a weight for each sample, whichever solver learnt the weights ({seen} see "
-        "docs/hypercleaning.md)."
+        "where many labels were flipped at random, one learnt rate of wrong labels for all samples (UniBiO "
+        f"(practical)) did at least as well as a weight for each sample, whichever solver learnt the weights ({seen} "
+        "see docs/hypercleaning.md)."
     )

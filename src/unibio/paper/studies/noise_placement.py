@@ -99,7 +99,9 @@ def draw(tables: Tables) -> "plot.Figure":
             line = select(rows, place=place, p=p)
             axis.plot(column(line, "variance"), column(line, "last_50"), f"{marker}-", color=colour, label=f"p = {p:g}")
         axis.axhline(noise_study.AT_THE_START, color="grey", linestyle="--", linewidth=0.8)
-        axis.set(title="noise on " + place, xscale="log", yscale="log", ylim=(3e-3, 1))
+        axis.set(
+            title="noise on " + place.replace("∇_y f", r"$\nabla_y f$"), xscale="log", yscale="log", ylim=(3e-3, 1)
+        )
     plot.label(axes, len(places), "variance of the noise", ["‖∇Φ‖ at the end"])
     axes[0].legend(loc="upper left")
     return made
