@@ -100,10 +100,10 @@ def draw(tables: Tables) -> "plot.Figure":
             axis.plot(column(line, "variance"), column(line, "last_50"), f"{marker}-", color=colour, label=f"p = {p:g}")
         axis.axhline(noise_study.AT_THE_START, color="grey", linestyle="--", linewidth=0.8)
         axis.set(
-            title="noise on " + place.replace("∇_y f", r"$\nabla_y f$"), xscale="log", yscale="log", ylim=(3e-3, 1)
+            title="noise on " + place.replace("∇_y f", r"$\nabla_y f$"), xscale="log", yscale="log", ylim=(3e-3, 3)
         )
     plot.label(axes, len(places), "variance of the noise", ["‖∇Φ‖ at the end"])
-    axes[0].legend(loc="upper left")
+    axes[0].legend(loc="upper left", ncols=2)
     return made
 
 
