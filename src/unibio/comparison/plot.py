@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NORM, LOWER_ERROR = "‖∇Φ‖", "‖y − y*‖"  # labels without indices, which would be too small on a phone
 SOLVER_COLOURS = dict(
-    zip(("UniBiO", "StocBiO", "TTSA", "SOBA", "SABA", "MA-SOBA", "SUSTAIN", "VRBO", "BO-REP", "AmIGO", "F2SA"),
+    zip(("UniBiO", "StocBiO", "TTSA", "SOBA", "SABA", "AmIGO", "SUSTAIN", "VRBO", "BO-REP", "MA-SOBA", "F2SA"),
         (*COLOURS, "#B2182B"), strict=True)
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def end_labels(axis: "Axes", ends: dict[str, tuple[float, float]], near: float =
 
 
 def dots(axis: "Axes", rows: Rows, value: str, by: str = "p") -> None:
-    """A line for each solver, in the order of the rows, with a dot for each value of `by`."""
+    """A row for each solver, in the order of the rows, with a dot for each value of `by`."""
     names, cases = distinct(rows, "solver"), distinct(rows, by)
     for i, (case, colour, marker) in enumerate(zip(cases, COLOURS, "osD^v", strict=False)):
         shift = 0.5 * (i - (len(cases) - 1) / 2) / len(cases)  # so that equal numbers do not hide each other

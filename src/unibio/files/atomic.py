@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def check_regular(path: Path) -> None:
+    """Raises an OSError if there is something else than a file: a rename would replace a device such as /dev/null, and
+    reading a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no regular file, so nothing is written there.")
+
+
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
-    if path.exists() and not path.is_file():  # a rename would replace a device such as /dev/null
-        raise OSError(f"{path} is no regular file, so nothing is written there.")
+    check_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from unibio.core import checks, kinds
-from unibio.files.atomic import set_aside, write_bytes
+from unibio.files.atomic import check_regular, set_aside, write_bytes
 from unibio.run.between import Between, View
 
 Row = dict[str, Any]
@@ -88,6 +88,7 @@ class JSONLines(Callback):
 
     def _write(self, row: Row) -> None:
         if self._start is not None:
+            check_regular(self.path)
             earlier = self._earlier(self._start) if self.path.exists() else []
             write_bytes(self.path, b"".join(earlier))
             self._start = None

@@ -33,7 +33,6 @@ REFUTED = {
     "differentiability",
     "variance_bound",
     "lower_gradient_bound",
-    "figure_1_slowdown",
     "comparison_p_4",
     "hyper_cleaning_p_3",
     "hyper_cleaning_p_4",

@@ -233,15 +233,18 @@ def _sizes(p: float, eta: float) -> np.ndarray:
 @claim("Figure 1", "larger p makes UniBiO converge more slowly")
 def figure_1_slowdown() -> Found:
     """In the paper's figure each p has its own step size η, which is smaller for larger p. Here p = 2, 4, 6 all have
-    η = .03, without noise, and the mean of ‖∇Φ(x_t)‖ over 500 steps is compared."""
+    η = .03, without noise, and the mean of ‖∇Φ(x_t)‖ over 500 steps is compared. The claim is corrected if the mean
+    grows with p for the paper's step sizes only."""
+    own = [float(np.mean(_sizes(p, eta))) for p, eta in ((2.0, 0.05), (4.0, 0.03), (6.0, 0.02))]
     means = {p: float(np.mean(_sizes(p, 0.03))) for p in (2.0, 4.0, 6.0)}
     spread = max(means.values()) - min(means.values())
     slows = spread >= 1e-3
     text = (
-        f"Larger p {'slows' if slows else 'does not slow'} UniBiO down when every p has the same step size: the mean "
-        f"of ‖∇Φ‖ is {listed(means.values(), '.4f')} at p = 2, 4, 6."
+        f"On Example 3 larger p {'slows' if slows else 'does not slow'} the upper level down when every p has the same "
+        f"step size: the mean of ‖∇Φ‖ is {listed(means.values(), '.4f')} at p = 2, 4, 6. With the paper's step sizes, "
+        f"smaller for larger p, it is {listed(own, '.4f')}."
     )
-    return Found(judge(slows), spread, text)
+    return Found(judge(slows, own[0] < own[1] < own[2]), spread, text)
 
 
 @claim("Figure 5", "the slope r(p) of the running mean of ‖∇Φ‖ falls as p grows")

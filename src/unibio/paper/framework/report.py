@@ -14,7 +14,7 @@ from unibio.core import show
 from unibio.files import figures
 from unibio.files.atomic import write_bytes
 from unibio.files.tables import Row, Rows, Tables
-from unibio.paper.framework import picture
+from unibio.paper.framework import front, picture
 from unibio.paper.framework.parts import FIGURES, NARROW, read_part
 from unibio.paper.framework.study import (
     BY_NAME,
@@ -34,6 +34,7 @@ from unibio.paper.framework.study import (
 )
 
 Made = TypeVar("Made")
+NOT_RUN = "Not run for this page, so that its claim is not checked here."
 VISIBLE = 8  # rows of a table; the others are folded
 _PAGE = Path(__file__).with_name("report.html")  # the page around the parts, with what a reader must know before them
 # What the columns of the tables mean.
@@ -46,11 +47,7 @@ _TERMS = {
     "lower_steps": "the steps of the lower level in one refresh of y",
     "seconds": "of one run, without compilation",
     "lower_error_first_20": "the mean of ‖y_t − y*(x_t)‖ over the first 20 steps",
-    "calls": "the oracle calls: samples on which a gradient or a product was computed",
-    "exponent": "the fitted power of ε in the number of calls",
-    "paper": "by the paper's analysis",
-    "sharp": "by a sharper analysis of ours",
-    "reached": "how many of the six ε were reached",
+    "calls": "samples on which a gradient or a product was computed",
     "theory": "what the theorem says",
     "low": "the lower end of the 99 % interval of the slope",
     "high": "the upper end of it",
@@ -89,16 +86,23 @@ def write_report(out: Path) -> Path:
             if (out / name).is_dir():
                 parts[name] = read_study(out / name)
             else:
-                missing[name] = "It has not been run yet."
+                missing[name] = NOT_RUN
         except ValueError as error:
             missing[name] = f"Its files cannot be used: {error}."
     page = _PAGE.read_text(encoding="utf-8")
     body = [_section(out / name, *part) for name, part in parts.items()]
-    texts = {
-        "boxes": _boxes({name: (tables, verdict) for name, (_, tables, verdict) in parts.items()}, missing),
-        "picture": _picture(),
-        "body": "\n".join([*body, _versions([facts for facts, _, _ in parts.values()])]),
-    }
+    found = {name: tables for name, (_, tables, _) in parts.items()}
+    claims = {f"claim {number}": _linked(text) for number, text in enumerate(front.claims(found), start=1)}
+    advice = {f"advice {number}": _linked(text) for number, text in enumerate(front.advice(found), start=1)}
+    texts = (
+        claims
+        | advice
+        | {
+            "boxes": _boxes({name: (tables, verdict) for name, (_, tables, verdict) in parts.items()}, missing),
+            "picture": _picture(),
+            "body": "\n".join([*body, _versions([facts for facts, _, _ in parts.values()])]),
+        }
+    )
     for place, text in texts.items():
         page = page.replace(f"<!-- {place} -->", text)
     write_bytes(out / "index.html", page.encode())
@@ -113,10 +117,9 @@ def _boxes(parts: dict[str, tuple[Tables, str]], missing: dict[str, str]) -> str
         title = _prose(load(name).TITLE)
         if name in missing:
             get = _code(f"unibio reproduce {name} --out DIR")
-            long = " in some minutes; with --full it takes hours" if name in BY_NAME else ""
             boxes.append(
                 f'<li class="missing"><span class="outcome">missing</span> · {title}<p>{_text(missing[name])} {get} '
-                f"runs it{long}.</p></li>"
+                f"{BY_NAME.get(name, 'runs it')}.</p></li>"
             )
             continue
         tables, verdict = parts[name]
@@ -127,11 +130,15 @@ def _boxes(parts: dict[str, tuple[Tables, str]], missing: dict[str, str]) -> str
             f'<li class="{_tone(result)}"><span class="outcome">{result}</span> · <a href="#{quote(name)}">{title}</a>'
             f"<p>{sentence}</p></li>"
         )
-    says = "".join(f", {count} {result}" for result, count in counts.items() if count)
+    ours = counts.pop(OURS)
+    says = [f"{count} {result}" for result, count in counts.items() if count]
+    says += [f"{show.quantity(ours, 'question')} of our own"] if ours else []
+    listed = ": " * bool(says) + " and ".join(filter(None, [", ".join(says[:-1]), *says[-1:]]))
     return (
-        f"<h2>What we find</h2>\n<p>{len(parts)} of {len(EXPERIMENTS)} experiments are here{says}. <em>Confirmed</em>: "
-        "the claim is true as printed, though a bound may be loose. <em>Corrected</em>: it is true under another "
-        "condition. <em>Refuted</em>: it is false. <em>Our own question</em>: the paper makes no claim that could be "
+        f"<h2>What we find</h2>\n<p>{len(parts)} of {len(EXPERIMENTS)} experiments are here{listed}. "
+        "<em>Confirmed</em>: the runs agree with the claim; an upper bound also counts when the runs stay below it. "
+        "<em>Corrected</em>: it is true under another condition. <em>Refuted</em>: the runs contradict it. "
+        "<em>Our own question</em>: the paper makes no claim that could be "
         f'checked.</p>\n<ul class="boxes">{"".join(boxes)}</ul>'
     )
 
@@ -190,7 +197,8 @@ def _seeds(tables: Tables) -> str:
 
 def command(name: str, options: dict[str, Any]) -> str:
     """The command that runs the experiment again with these options."""
-    words = f"unibio reproduce {name} --out DIR --seeds {options['seeds']}"
+    words = f"unibio reproduce {name} --out DIR"
+    words += f" --seeds {options['seeds']}" if options["seeds"] != Options().seeds else ""
     words += f" --seed {options['seed']}" if options["seed"] != Options().seed else ""
     words += "".join(f" --set {key}={value}" for key, value in options.get("settings", {}).items())
     return words + (" --full" if options["full"] else "")
@@ -272,6 +280,11 @@ def _text(value: object) -> str:
 def _code(text: str) -> str:
     """Text as code, in which no line is broken at a hyphen inside a word."""
     return f"<code>{' '.join(f'<span>{_text(word)}</span>' for word in text.split())}</code>"
+
+
+def _linked(text: str) -> str:
+    """`_prose` in which [text](#name) becomes a link to a part of the page."""
+    return re.sub(r"\[([^\]]*)\]\((#[\w-]+)\)", r'<a href="\2">\1</a>', _prose(text))
 
 
 def _prose(text: str) -> str:

@@ -38,7 +38,12 @@ EXPERIMENTS = {
     "schedules": "studies.schedules",
     "hypercleaning": "cleaning.hypercleaning",
 }
-BY_NAME = ("hypercleaning",)  # these take minutes to hours, so they run only if they are named, or with --full
+# These take minutes to hours, so they run only if they are named, or with --full. Beside each, what its command does.
+BY_NAME = {
+    "hypercleaning": "runs a small version on made-up sentences, in about five minutes on two cores, and adds it to "
+    "DIR/index.html; it cannot decide the claim. With --full it takes hours, on the paper's data if unibio data snli "
+    "has fetched them"
+}
 # What an experiment says of the paper's claim.
 CONFIRMED, CORRECTED, REFUTED, OURS = "confirmed", "corrected", "refuted", "our own question"
 SECONDS = "seconds"  # the name of the table of times, the only one that differs between two runs with the same options

@@ -11,7 +11,7 @@ from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress
 
 TITLE = "How fast does Epoch-SGD approach a degenerate minimiser? (Theorem 2)"
-PAPER = "After T steps the distance to the minimiser is ‖w − w*‖ = Õ(T^{−1/(2(p−1))})."
+PAPER = "After T steps the distance to the minimiser is ‖y − y*‖ = Õ(T^{−1/(2(p−1))})."
 ORDERS, BUDGETS, REPETITIONS = (2.0, 4.0, 6.0, 8.0), (100, 300, 1000, 3000, 10000, 30000), 200
 LONGER = (100_000, 300_000)  # with --full
 TERMS = {"slope": "the slope of the mean distance against the number of steps, on logarithmic axes"}
@@ -78,7 +78,7 @@ def draw(tables: Tables) -> "plot.Figure":
                       label=f"p = {p:g}: {fit['slope']:.3f} (theory {fit['theory']:.3f})")  # fmt: skip
         middle = np.exp(np.mean(np.log(values)) - fit["theory"] * np.mean(np.log(t)))
         axis.plot(t, middle * t ** fit["theory"], "--", color=colour, linewidth=0.8)
-    axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖w − w*‖")
+    axis.set(xscale="log", yscale="log", xlabel="steps of the complete epochs", ylabel="mean ‖y − y*‖")
     axis.legend(title="fitted slope", title_fontsize=9)
     return made
 

@@ -124,7 +124,7 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """A line for each solver and a dot for each p, medians over 24 runs. First: Φ at the end, the loss on clean samples
+    """A row for each solver and a dot for each p, medians over 24 runs. First: Φ at the end, the loss on clean samples
     (less is better). Second: how well the learnt weights tell corrupted from clean samples (more is better; dashed:
     chance)."""
     rows = by_phi(tables)
@@ -169,7 +169,7 @@ def verdict(tables: Tables) -> str:
     ends = [", ".join(f"{row['phi']:.4f}" for row in each) for each in (ours, best)]
     beaten = sum(row["solver"] == "UniBiO (practical)" for row in best)
     return (
-        f"With about {calls:,.0f} oracle calls each, the lowest Φ is reached by {winners}. UniBiO with its practical "
+        f"With about {calls:,.0f} calls each, the lowest Φ is reached by {winners}. UniBiO with its practical "
         f"settings wins at {beaten} of {len(orders)} orders p: it ends at "
         f"{ends[0]}, the best at {ends[1]}. The corrupted samples are told from clean ones best by "
         f"{found}, so that a lower Φ does not mean better weights."

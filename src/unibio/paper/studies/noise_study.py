@@ -59,8 +59,9 @@ def run(options: Options, progress: Progress) -> Tables:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """‖∇Φ‖ at each step t (median and 10–90 % band over the seeds), a line for each p. From left to right the noise
-    grows. Above, the paper's constant step size; below, a step size that falls to 0 in the second half."""
+    """‖∇Φ‖ at each step t (median and 10–90 % band over the seeds), a line for each p. The title of each panel names
+    the step size, the paper's constant one or one that falls to 0 in the second half, and the variance of the noise.
+    ‖∇Φ‖ rises first, because on its way from x = 1 to the minimum the run crosses x = 0, where Φ is steepest."""
     rows = tables["curves"]
     made, axes = plot.panels(4, 2, width=2.7, height=2.4, sharey="row", sharex=True)
     panels = [(step, variance) for step in FADES for variance in distinct(rows, "variance")]
@@ -102,10 +103,13 @@ def verdict(tables: Tables) -> str:
     still, falling = worst(tables)
     better = sum(b["last_50"] < a["last_50"] for a, b in zip(constant, decaying, strict=True))
     converges = outcome(tables) == CONFIRMED
+    sizes = {f"{row['p']:g}": f"{row['eta']:g}" for row in constant}
     return (
-        f"UniBiO {'approaches' if converges else 'does not always approach'} a stationary point for every p and every "
-        "noise level, but comes to rest there only with a step size that decays, which is not in the paper. "
+        f"With noise on df/dz, UniBiO {'approaches' if converges else 'does not always approach'} a stationary point "
+        "for every p and every noise level tried; it comes to rest there only with a step size that decays, which is "
+        "not in the paper. Noise at other places is the subject of the next part. "
         f"From ‖∇Φ‖ = {AT_THE_START:.2f} the paper's constant step size ends at most at {still:.3f} (the mean of the "
-        f"last 50 of {T} steps), where it jumps to and fro; a decaying one ends at most at {falling:.3f} and is better "
-        f"in {better} of {len(constant)} cases."
+        f"last 50 of {T} steps). There it jumps to and fro by about its length, which is {', '.join(sizes.values())} "
+        f"for p = {', '.join(sizes)}. A decaying one ends at most at {falling:.3f} and is better in {better} of "
+        f"{len(constant)} cases."
     )

@@ -12,7 +12,7 @@ from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.paper.framework.study import (
     CONFIRMED,
-    REFUTED,
+    CORRECTED,
     Options,
     Progress,
     on_example3,
@@ -23,7 +23,7 @@ from unibio.paper.framework.study import (
 from unibio.paper.studies.noise_study import ORDERS, T
 from unibio.solvers import UniBiO
 
-TITLE = "Does a larger p slow UniBiO down?"
+TITLE = "Does a larger p slow UniBiO down? (Figure 1)"
 PAPER = "Larger p makes UniBiO converge more slowly (seen with a smaller step size for each larger p)."
 ETA = 0.03
 CASES = {"from (1, 1)": (1.0, 0.0), "from (0.001, 0.001)": (0.001, 0.0), "from (0.001, 0.001), noise": (0.001, 1.0)}
@@ -66,7 +66,8 @@ def run(options: Options, progress: Progress) -> Tables:
 
 def draw(tables: Tables) -> "plot.Figure":
     """The first 150 steps with one step size for all p. First and second: ‖∇Φ‖ from both starts; the lines of all p lie
-    on each other, so those of smaller p are drawn wider. Third: the error of the lower level."""
+    on each other, so those of smaller p are drawn wider. Third: the error of the lower level, the median over the
+    seeds."""
     rows = tables["curves"]
     made, axes = plot.panels(3, width=3.3, height=2.7)
     shown = [("from (1, 1)", "gradient norm"), ("from (0.001, 0.001), noise", "gradient norm"),
@@ -89,9 +90,10 @@ def summary(tables: Tables) -> Rows:
 
 
 def outcome(tables: Tables) -> str:
-    """Refuted if the means of ‖∇Φ‖ from (1, 1) are within 5 % of each other for all p."""
+    """Corrected if the means of ‖∇Φ‖ from (1, 1) are within 5 % of each other for all p: then the slowdown that the
+    paper shows comes from its smaller step sizes."""
     means = column(select(tables["statistics"], case="from (1, 1)"), "mean")
-    return REFUTED if max(means) < 1.05 * min(means) else CONFIRMED
+    return CORRECTED if max(means) < 1.05 * min(means) else CONFIRMED
 
 
 def verdict(tables: Tables) -> str:
@@ -100,10 +102,14 @@ def verdict(tables: Tables) -> str:
     same = select(tables["statistics"], case="from (1, 1)")
     means = ", ".join(f"{row['mean']:.4f}" for row in same)
     noisy = [row["lower_error_first_20"] for row in select(tables["statistics"], case="from (0.001, 0.001), noise")]
-    slows = "does not slow" if outcome(tables) == REFUTED else "slows"
+    worse = "it does not slow the lower level"
+    if noisy[-1] > 1.5 * noisy[0]:
+        worse = "it does slow the lower level, but Example 3 hides that"
+    slows = "does not slow" if outcome(tables) == CORRECTED else "slows"
     return (
-        f"Larger p {slows} UniBiO down when every p has the same step size. With {ETA} from (1, 1) the mean of ‖∇Φ‖ is "
-        f"{means} for p = 2, 4, 6, 8. p does matter in the lower level: near the degenerate point and with noise, "
-        f"the error of y grows from {noisy[0]:.2f} at p = 2 to {noisy[-1]:.2f} at p = 8. Example 3 hides this error, "
-        "because its f depends on y only through y^{p−1}."
+        f"On Example 3 larger p {slows} the upper level down when every p has the same step size; {worse}. In the "
+        f"paper larger p have smaller step sizes. With {ETA} for every p from (1, 1) the mean of ‖∇Φ‖ is {means} for "
+        "p = 2, 4, 6, 8. Near the degenerate point and with noise, the mean error of y in the first 20 steps is "
+        f"{noisy[0]:.2f} at p = 2 and {noisy[-1]:.2f} at p = 8. Example 3 hides this error, because its f "
+        "depends on y only through y^{p−1}."
     )
