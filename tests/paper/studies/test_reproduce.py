@@ -103,7 +103,7 @@ def test_a_rerun_continues_after_an_interruption(tmp_path, fakes):
         reproduce.reproduce([], tmp_path / "out")
     page = (tmp_path / "out" / "index.html").read_text()
     assert "a is done." in page
-    assert "Part b<p>It has not been run yet." in page
+    assert "Part b<p>Not run for this page" in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "index.html", "unibio.json"]
     before = files(tmp_path / "out" / "a")
     fakes.run.clear()
