@@ -128,7 +128,7 @@ def test_the_numbers_of_stages_and_steps():
             searching = ub.StagedSGD(steps, guess=0.1)
             assert searching.stage_steps >= 3
             assert searching.stages == stages or steps < 9
-    assert ub.StagedSGD(10**18).stages == 31
+    assert ub.StagedSGD(2**31 - 1).stages == 17
 
 
 def test_what_cannot_work_is_refused():

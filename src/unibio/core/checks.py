@@ -148,7 +148,10 @@ def class_labels(name: str, value: object, classes: int | None = None) -> None:
     array = real_array(name, value)
     if is_traced(array):
         return
-    whole = np.asarray(array)
+    if array.is_fully_addressable:
+        whole = np.asarray(array)
+    else:  # rows on several processes: each checks its own
+        whole = np.concatenate([np.asarray(shard.data) for shard in array.addressable_shards])
     if whole.ndim != 1 or not np.all(whole == np.floor(whole)) or not np.issubdtype(whole.dtype, np.integer):
         raise TypeError(
             f"{name} must be whole numbers, one for each sample (the number of its class, from 0); got "

@@ -196,8 +196,9 @@ def as_measure(metrics: object) -> Measure:
     """One metric, or several, or none, as one callable pytree."""
     several = tuple(metrics) if isinstance(metrics, (list, tuple)) else (metrics,)
     for metric in several:
+        if callable(metric) and not isinstance(metric, type):
+            _check_signature(metric)
         kinds.is_a("a metric", metric, Metric, "a function (problem, state) -> dict, such as Truth()")
-        _check_signature(metric)
     return Measure(tuple(as_pytree(metric) for metric in several))
 
 

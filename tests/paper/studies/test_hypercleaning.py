@@ -220,7 +220,7 @@ def test_a_small_study(monkeypatch):
 def test_the_command_that_regenerates_it():
     options = Options(settings=(("hidden", "64"), ("p", "3,4")), full=True).facts()
     assert command("hypercleaning", options) == (
-        "unibio reproduce hypercleaning --out DIR --seeds 64 --set hidden=64 --set p=3,4 --full"
+        "unibio reproduce hypercleaning --out DIR --set hidden=64 --set p=3,4 --full"
     )
 
 

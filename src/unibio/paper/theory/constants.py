@@ -108,7 +108,7 @@ class Constants:
         proof: for a sample ζ, E‖(I − J(ζ)/C)u‖² ≤ ρ‖u‖² with ρ = (1 − μ_J/C)² + σ_g2²/C², so by Minkowski the series
         applied to b is at most Σ_{q<Q} ρ^{q/2}‖b‖ in mean square. Without any noise σ_1 = 0, and the result is −∞.
         """
-        checks.whole_number("terms", terms, low=1)
+        checks.whole_number("terms", terms, low=1, high=10**400)  # of a schedule, which may be astronomical
         if self.sigma_f == self.sigma_g2 == 0:
             return -math.inf
         log_root = math.log(math.hypot(1 - self.mu_J / self.C, self.sigma_g2 / self.C) or 1e-300)  # log ρ / 2
