@@ -105,7 +105,9 @@ def grid_without_p(
 def _schedules(
     steps: int, kappa: float | None, radius: float | None, condition: float | None
 ) -> tuple[ScheduleWithoutP, ...]:
-    checks.whole_number("steps", steps, low=4, remedy="N = √T must be at least 2, because a stage has two steps.")
+    checks.whole_number(
+        "steps", steps, low=4, high=10**400, remedy="N = √T must be at least 2, because a stage has two steps."
+    )
     checks.number("kappa", kappa, low=0.0, strict=True, remedy=_KAPPA)
     checks.number("radius", radius, low=0.0, strict=True, remedy=_RADIUS)
     checks.number("condition", condition, low=1.0, remedy=_CONDITION)
