@@ -68,7 +68,7 @@ WRONG = {
     "f of two arguments": (lambda: ub.Problem(lambda x, y: 0.0, g), r"f must be .* 3 arguments \(x, y, batch\)"),
     "a lower solver as solver": (lambda: solve(solver=LOWER), "solver must be .* no method init"),
     "a rule as metric": (lambda: solve(metrics=ub.stop.MaxCalls(3)), "a metric must be .* cannot be called"),
-    "a metric of one argument": (lambda: solve(metrics=len), r"a metric .* 2 arguments \(problem, state\)"),
+    "a metric of one argument": (lambda: solve(metrics=len), r"a metric is called as metric\(problem, state\); len"),
     "a number as rule": (lambda: solve(stop=3), "stop must be .* cannot be called"),
     "a function of one argument as rule": (lambda: solve(stop=lambda row: True), "stop must be .* 3 arguments"),
     "a function of none as callback": (lambda: solve(callbacks=lambda: None), r"callbacks must be .* \(row\)"),
