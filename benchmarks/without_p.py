@@ -381,7 +381,7 @@ def schedule(orders: tuple[float, ...], upper_steps: int, N: int, kappa: float, 
             y, _ = stages(lambda y, sine=sine: np.abs(y) ** (p[..., None] - 2) * y - sine, y, 2.0, noise, N)  # type: ignore[misc]
         total += np.abs(np.cos(x)) * np.abs(np.sin(x)) ** (1 / (p - 1))
         estimate = np.cos(x) * y[..., 0] + e
-        m = estimate if t == 0 else (1 - 1 / N) * m + estimate / N
+        m = (1 - 1 / N) * m + estimate / N
         x = x - kappa * N**-1.5 * np.sign(m)
     return total / upper_steps
 

@@ -22,6 +22,7 @@ from unibio.files import tables
 from unibio.run.ensemble import as_seeds, check_length, check_surroundings, kept_ensemble
 from unibio.run.metrics import Metric, Truth
 from unibio.run.minimise import Minimum, minimise
+from unibio.run.minimise import checked as minimise_can
 from unibio.run.programs import check_solver
 from unibio.run.result import Table
 
@@ -145,7 +146,9 @@ def compare(
     steps_of = _steps_of(solvers, steps)
     for name, solver in solvers.items():
         checks.text("the name of a solver", name, "SOBA")
-        if solver is not minimise:
+        if solver is minimise:
+            minimise_can(problem, x0, y0)
+        else:
             check_solver(solver, tree.dtype(checked[1]))  # type: ignore[arg-type]
         check_length(steps_of[name], max_calls, measurements)
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))

@@ -24,7 +24,7 @@ QUICK: Options = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": "1",
 }
-_PLACES = re.compile(r"sdy\.sharding = #sdy\.sharding<@\w+, \[.*?\]>")
+_PLACES = re.compile(r"sdy\.sharding = #sdy\.sharding<[^>]*>")
 _SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question is compiled so
 
 
@@ -65,22 +65,58 @@ class Programs:
     def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it, and
         without the notes on how arguments and results lie on a mesh: on one device they are written in several ways."""
-        lowered, _ = self._program(fn, jax.tree.map(_as_array, args), static, {})
+        args = jax.tree.map(_as_array, args)
+        lowered = self.programs.get(_name(fn, args, static, {}), (None, None))[0] or _lowered(fn, args, static)
         return hashlib.sha256(_PLACES.sub("", lowered.as_text()).encode()).hexdigest()
 
     def _program(
         self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
     ) -> tuple[Any, Any]:
-        leaves, structure = jax.tree.flatten(args)
-        shapes = tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
-        name = (fn, tuple(sorted(static.items())), structure, shapes, jax.config.read("jax_enable_x64"))
-        if name not in self.programs:
-            lowered = jax.jit(_wrapped(fn, static)).lower(*args)
-            self.programs[name] = lowered, _compiled(lowered, options)
+        name = _name(fn, args, static, options)
+        found = self.programs.get(name)
+        if found is None:
+            lowered = _lowered(fn, args, static)
+            # Only programs of runs are asked for their digest; a lowered one holds what f and g close over.
+            found = self.programs[name] = None if options else lowered, _compiled(lowered, options)
         self.programs.move_to_end(name)
         while len(self.programs) > self.most:
             self.programs.popitem(last=False)
-        return self.programs[name]
+        return found
+
+
+class ClosedOver(TypeError):
+    """f or g uses a value that is being traced by somebody's jit, vmap or grad, and that no argument brings."""
+
+
+# What JAX's own cache of programs looks at beside functions and arguments.
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_threefry_partitionable",
+    "jax_default_prng_impl",
+    "jax_default_device",
+    "jax_debug_nans",
+)
+
+
+def _name(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options) -> Hashable:
+    """What tells a program from others."""
+    leaves, structure = jax.tree.flatten(args)
+    shapes = tuple((leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding) for leaf in leaves)
+    settings = tuple(getattr(jax.config, setting) for setting in _SETTINGS)
+    return fn, tuple(sorted(static.items())), structure, shapes, settings, bool(options)
+
+
+def _lowered(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> jax.stages.Lowered:
+    traced = jax.jit(_wrapped(fn, static)).trace(*args)
+    if any(checks.is_traced(value) for value in getattr(traced, "_consts", ())):
+        raise ClosedOver(
+            "f or g closes over a value that jit, vmap or grad is tracing: hand it in by x, by the data, or as a field "
+            "of an equinox Module."
+        )
+    return traced.lower()
 
 
 def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
@@ -112,4 +148,7 @@ def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
     becomes part of theirs."""
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(args)):
         return fn(*args, **static)
-    return compiled.quick(fn, *args, **static)[0]
+    try:
+        return compiled.quick(fn, *args, **static)[0]
+    except ClosedOver:
+        return fn(*args, **static)

@@ -41,7 +41,7 @@ class StagedSGD(eqx.Module):
     With a `guess` the radius is searched for first, from below: a stage of radius R = guess, 2·guess, 4·guess, …, each
     from y_0 and on the same samples, until its mean lies within R/2 of y_0 or R reaches `radius`. Then the K
     stages start at y_0 with R_0 = min{2R, radius} and fresh samples. Every stage counts as N_0 gradients. A guess that
-    is much too small costs doublings and one that is much too large costs accuracy; neither can lose the minimiser.
+    is much too small costs doublings and one that is much too large costs accuracy; docs/without_p.md bounds both.
     UniBiO makes the length of its last refresh the guess of the next one.
 
     | symbol | field |

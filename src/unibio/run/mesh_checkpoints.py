@@ -40,8 +40,9 @@ class MeshKeeper(Keeper):
         with self.orbax.StandardCheckpointer() as writer:
             states = view.state, None if record.anchor is None else record.anchor.state
             writer.save(self._folder(record.step), _plain_leaves(states), force=True)
-        self.on_disk = record.step
-        if is_leader():
+        if not is_leader():
+            self.on_disk = record.step  # as far as this process can know
+        else:
             self._write(record, (), probe)
             complete = {path.stem for path in self.files.files()}
             for folder in Path(self.files.folder).iterdir():

@@ -116,9 +116,9 @@ def minimise(
         (ok, True)
     """
     budget = _budget(max_calls, max_seconds)
-    problem, x0, y0 = _checked(problem, x0, y0)
+    problem, x0, y0 = checked(problem, x0, y0)
     project = _projection(project, x0)
-    x0 = x0 if project is None else computed(_projected, project, x0)
+    x0 = x0 if project is None else checks.variable("project(x0)", computed(_projected, project, x0))
     solver = QuasiNewton(_tolerance(tolerance, tree.dtype(x0)), project)
     listeners = several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
     key = jax.random.key(0)  # nothing is random; the driver and the identity of a run want one
@@ -128,6 +128,7 @@ def minimise(
             raise TypeError(f"checkpoint must be Checkpoints(folder, …); got {checkpoint!r}.")
         keeper = _Keeper(checkpoint, identity(problem, solver, x0, y0, key), key)
         resumed = (keeper.resumed(jax.eval_shape(lambda: solver.init(x0, y0))) or (None, None))[0]
+        keeper.files.check_writable()
     record = Record(x0, resumed)
     if resumed is not None:
         state = _going_on(resumed.state)
@@ -162,7 +163,7 @@ def _projection(project: Callable[[PyTree], PyTree] | None, x: PyTree) -> Callab
 
 
 def _projected(project: Callable[[PyTree], PyTree], x: PyTree) -> PyTree:
-    return project(x)
+    return checks.returned("project(x)", project(x), x)
 
 
 def _tolerance(tolerance: float | None, dtype: jnp.dtype) -> float:
@@ -182,7 +183,7 @@ def _budget(max_calls: int | None, max_seconds: float | None) -> Budget:
     return Budget(math.inf if max_calls is None else max_calls, math.inf if max_seconds is None else max_seconds)
 
 
-def _checked(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
+def checked(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
     """The arguments of a run, checked, with every number in the dtype of x."""
     problem, x, y = prepare(problem, x, y)
     if any(checks.is_traced(leaf) for leaf in jax.tree.leaves((problem, x, y))):
@@ -268,6 +269,8 @@ class _Verdict(Between):
         """A sentence on how the run ended, with what to do."""
         control = state.control
         fallen = f"‖∇Φ‖ fell from {float(control.norm0):.3g} to {float(control.norm):.3g}"
+        if math.isnan(float(control.norm0)):
+            fallen = "not even ∇Φ at the start is known"
         match status.name:
             case "ok":
                 return f"{fallen}, to no more than {self.tolerance:g} of its start"
@@ -294,7 +297,7 @@ class _Keeper(Keeper):
 
     def probe(self, view: View) -> Facts:
         point = view.state.point
-        args = view.problem, point.x, point.y, point.v
+        args = view.problem, point.x, point.y, point.v, view.solver.project
         made, _, compiling = compiled(evaluated_at, *args, layouts=view.state.layouts)
         view.record.spent_compiling(compiling)
         program = compiled.digest(evaluated_at, *args, layouts=view.state.layouts)

@@ -77,7 +77,7 @@ class Record:
         return self.position() | {"direction_norm": self.direction_norm, "restarts": len(self.restarts)} | self.latest
 
     def spent(self, calls: Calls, seconds: float) -> None:
-        """Adds the calls and seconds of a warm start."""
+        """Adds the calls and seconds that belong to no recorded step, such as those of a warm start."""
         self.calls += np.asarray([int(value) for value in calls])
         self.seconds += seconds
 
@@ -100,7 +100,7 @@ class Record:
         self.latest |= new
         row = {name: np.asarray([value]) for name, value in (self.position() | new).items()}
         if self.has(set()) and length(self.metrics.tables[-1]) == 1:
-            self.metrics.tables[-1] |= row
+            self.metrics.tables[-1] = self.metrics.tables[-1] | row  # a resumed Result keeps its own
         else:
             self.metrics.add(row)
 

@@ -139,10 +139,13 @@ def _keeper(files: Any, origin: Facts, solver: Any, x: PyTree, y: PyTree, key: A
 def several(name: str, value: Any, wrap: Callable[[Any], Between], plain: type, choices: str) -> list[Between]:
     """One object or function, or several; functions become objects by `wrap`."""
     several = list(value) if isinstance(value, (list, tuple)) else [value]
+    objects = []
     for one in several:
-        if not kinds.fits(one, Between):
+        ready = kinds.fits(one, Between)
+        if not ready:
             kinds.is_a(name, one, plain, f"{choices}, or a list of such")
-    return [one if isinstance(one, Between) else wrap(one) for one in several]
+        objects.append(one if ready else wrap(one))
+    return objects
 
 
 def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:

@@ -408,7 +408,8 @@ class _Step:
             return _Trial(False, phi)
         y, v, r, fx = made
         h, norm, _, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
-        return _Trial(norm < c.norm if drowned else phi <= limit, phi, Point(x, y, v, r, h), norm, e)
+        accepted = math.isfinite(norm) and (norm < c.norm if drowned else phi <= limit)
+        return _Trial(accepted, phi, Point(x, y, v, r, h), norm, e)
 
     def drowned(self, predicted: float) -> bool:
         """Whether rounding hides this decrease of Φ̂."""
@@ -544,11 +545,11 @@ def hypergradient_at(
     return h, jnp.stack([curvature.norm(move), curvature.norm(h - old), rounding])
 
 
-def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, layouts: Layouts) -> Any:
+def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, project: PyTree, layouts: Layouts) -> Any:
     """What f, g and their derivatives are at a point: every oracle once, for a checkpoint to be recognised by."""
     _, r, numbers = lower_at(problem, x, y, jnp.zeros_like(y), layouts)
     fx, fy, _ = upper_at(problem, x, y, v, r, layouts)
-    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, fx, None, layouts)
+    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, fx, project, layouts)
 
 
 def off_singular(
@@ -675,6 +676,8 @@ def conjugate_gradients(
     most = most - jnp.int32(warm)
     rounding = 4 * jnp.finfo(b.dtype).eps * curvature.norm(residual)
 
+    noise = max(1e-8, 8 * float(jnp.finfo(b.dtype).eps))  # below this share of ‖H q‖ a curvature is rounding
+
     def body(at: _CG) -> _CG:
         z = curvature.inverse_product(preconditioner, at.r)
         rz = jnp.dot(at.r, z)
@@ -697,7 +700,7 @@ def conjugate_gradients(
         return _CG(
             steps, jnp.where(inside, at.u + length * q, edge), r, p, rz, total,
             curvature.add(at.pairs, q, hq, _LOWER_FLOOR), steepest,
-            at.concave | (c < -1e-8 * steepest), going & (curvature.norm(r) > rounding),
+            at.concave | (c < -noise * steepest), going & (curvature.norm(r) > rounding),
         )  # fmt: skip
 
     zero, size = jnp.zeros((), b.dtype), curvature.norm(residual)

@@ -64,7 +64,8 @@ class ScheduleWithoutP:
 
     @property
     def calls(self) -> int:
-        """The most oracle calls that a run takes: T(Q + 3) + N."""
+        """T(Q + 3) + N: the most oracle calls that a run takes with an estimator of at most Q + 2 calls. The default of
+        `as_solver` takes more, because it estimates the Hessian's diagonal and largest eigenvalue in every step."""
         return self.steps * (self.terms + 3) + self.period
 
     def as_solver(self, hypergradient: Hypergradient | None = None) -> UniBiO:
@@ -179,12 +180,14 @@ def _estimate(
 def log_distance(
     p: float, mu: float, G: float, sigma: float, radius: float, log_steps: float, log_events: float
 ) -> float:
-    """log of Theorem 1's bound on ‖y_K − y*‖ after N = e^log_steps gradients in K = ½log₂N + 1 stages.
+    """log of Theorem 1's bound on ‖y_K − y*‖ after N = e^log_steps gradients in at most K = ½log₂N + 2 stages.
 
     `G` is log sup‖∇g‖ on B(y_0, 2R_0), `log_events` is log(1/δ) for the failure probability δ.
     """
     log_K = math.log(log_steps / (2 * math.log(2)) + 2)
-    log_stage = log_steps - log_K
+    # The steps of a stage are a whole number, ⌊N/K⌋ ≥ N/K − 1.
+    share = math.exp(min(log_steps - log_K, 50.0))
+    log_stage = log_steps - log_K if share > 1e15 else log(math.floor(share))
     level = math.log(3) + log_K + log_events
     noise = log(sigma)
     tail = math.log1p(level * math.exp(-log_stage)) / 2
@@ -221,7 +224,8 @@ def complexity_without_p(
     c: Constants, epsilon: float, delta: float = 0.1, *, grid: bool = False, kappa: float = 1.0, radius: float = 2.0
 ) -> tuple[float, float]:
     """(log T, log of all oracle calls) at which Theorem 3's bound is ε: with N = √T, or with the grid, whose best N is
-    T^{2(p−1)/(3p−2)} and which makes every run and validation. It needs p and tells what not knowing p costs; the
+    T^{2(p−1)/(3p−2)} and which makes every run and validation, each counted with the Q of the best N, and the error of
+    the choice among them left out: an order of magnitude. It needs p and tells what not knowing p costs; the
     schedule itself does not use it. Both are infinite where the variance of the Neumann series outgrows its bias."""
     checks.number("epsilon", epsilon, low=0.0, strict=True)
     share = 2 * (c.p - 1) / (3 * c.p - 2) if grid else 0.5
