@@ -114,7 +114,7 @@ def test_chunks_change_nothing(method):
 def test_a_rough_first_look_at_much_data():
     """Above 8192 samples the first block of probes sees 2048 of them, and rare features are corrected."""
     rng = np.random.default_rng(0)
-    n, d = 9000, 20
+    n, d = 9000, 40
     features = rng.normal(size=(n, d)) * np.geomspace(0.05, 5, d)
     features[:, 3] *= rng.random(n) < 0.01
     targets = features @ rng.normal(size=d) + rng.normal(size=n)

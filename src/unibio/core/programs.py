@@ -104,7 +104,8 @@ _SETTINGS = (
 def _name(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options) -> Hashable:
     """What tells a program from others."""
     leaves, structure = jax.tree.flatten(args)
-    shapes = tuple((leaf.shape, leaf.dtype, leaf.weak_type, leaf.sharding) for leaf in leaves)
+    # Random keys have no weak type.
+    shapes = tuple((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding) for leaf in leaves)
     settings = tuple(getattr(jax.config, setting) for setting in _SETTINGS)
     return fn, tuple(sorted(static.items())), structure, shapes, settings, bool(options)
 

@@ -250,7 +250,7 @@ def test_the_command_line():
     assert page.stderr.strip() == "unibio: --markdown prints the page of all claims: leave out --claim or --markdown."
     bad = run("verify", "--claim", "nonsense")
     assert bad.returncode == 2
-    assert bad.stderr.strip().splitlines()[-1].startswith("unibio: there is no claim nonsense")
+    assert bad.stderr.strip().splitlines()[-1].startswith("unibio: no claim 'nonsense'")
     assert "Traceback" not in bad.stderr
 
 

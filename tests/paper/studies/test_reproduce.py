@@ -374,7 +374,7 @@ def test_interrupted_processes(tmp_path):
 def test_the_command_line(tmp_path):
     done = run(tmp_path, "reproduce", "schedules", "--out", "out")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith("schedules: At ε = 0.1")
+    assert done.stdout.splitlines()[0].startswith("schedules: The main theorem asks for far more calls")
     assert done.stdout.splitlines()[-1] == "report: out/index.html"
     assert "schedules: finished (1 of 1)" in done.stderr
     bad = run(tmp_path, "reproduce", "shedules")

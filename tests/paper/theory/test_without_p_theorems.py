@@ -190,15 +190,17 @@ def test_gradient_bound_from_smoothness():
 
 
 def test_log_distance_is_theorem_1():
-    """Against the formula in plain arithmetic, at an N that is a power of 4, where K = ½log₂N + 1 exactly."""
+    """Against the formula in plain arithmetic, and it counts no more steps in a stage than the solver makes."""
     p, mu, G, sigma, radius, N, delta = 4.0, 0.5, 7.0, 1.3, 3.0, 4**8, 0.1
     K = math.log2(N) / 2 + 2  # the code's rounding up of ½log₂N + 1
-    n = N / K
+    n = N // K
     level = math.log(3 * K / delta)
     A = 2 * math.sqrt(2) * (G + sigma * math.sqrt(1 + level / n)) + 2 * sigma * math.sqrt(3 * level)
     expected = max(radius / 2 / math.sqrt(N), (13 / 8) ** (1 / p) * (2 * p * A / (mu * math.sqrt(n))) ** (1 / (p - 1)))
     found = without_p.log_distance(p, mu, math.log(G), sigma, radius, math.log(N), math.log(1 / delta))
     assert math.exp(found) == pytest.approx(expected, rel=1e-12)
+    for steps in range(4, 3000):
+        assert steps // (math.log2(steps) / 2 + 2) <= max(ub.StagedSGD(steps).stage_steps, 1)
 
 
 @pytest.mark.parametrize("p", [2.0, 3.0, 4.0, 8.0])
