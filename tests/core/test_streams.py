@@ -5,6 +5,7 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -121,7 +122,7 @@ class Seen(NamedTuple):
     g: jax.Array
 
 
-class Recorder:
+class Recorder(eqx.Module):
     """A solver that only notes which samples it was given: two batches of g and one of f a step."""
 
     def init(self, problem, x, y, key):
@@ -162,7 +163,7 @@ def test_every_site_of_a_solver_goes_through_the_data(name, monkeypatch):
     seen: dict[Any, list[Any]] = collections.defaultdict(list)
     draw, draw_slot = Dataset.draw, Dataset.draw_slot
 
-    def spy(self, key, count, x, y, site):
+    def spy(self, key, count, x, y, site=None):
         out = draw(self, key, count, x, y, site)
         assert out is not None
         kind, numbers = (site, count, self.batch_size), np.ravel(out).tolist()

@@ -283,4 +283,4 @@ def test_large_data_are_assessed_on_a_part_for_the_diagonal_and_on_all_for_the_r
     bare = jax.jit(lambda problem, x, y: ub.CG()(problem, x, y, None))(problem, x, info.at.y)[1].calls
     extra = ub.Calls(*(int(a) - int(b) for a, b in zip(info.calls, bare, strict=True)))
     assert (extra.grad_f, extra.grad_g, extra.cross) == (n, 2 * n, n)  # one more estimate, two gradients
-    assert (extra.hvp - 8 * 2048) % n == 0
+    assert (extra.hvp - d * 2048) % n == 0

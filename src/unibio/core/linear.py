@@ -132,8 +132,7 @@ def solve_by_eigenvalues(operator: Operator, b: PyTree) -> CGResult:
     sigma = jnp.max(jnp.abs(c))
     sigma = jnp.where(sigma > 0, sigma, 1.0)
     u = vectors @ ((vectors.T @ (c / sigma)) / jnp.maximum(values, limits.eps * most))
-    kind = jnp.where(values[0] > 4 * limits.eps * most, POSITIVE, FLAT)
-    kind = jnp.where(values[0] < -64 * limits.eps * most, NEGATIVE, kind).astype(jnp.int32)
+    kind = jnp.where(values[0] < -64 * limits.eps * most, NEGATIVE, POSITIVE).astype(jnp.int32)
     condition = most / jnp.maximum(values[0], limits.tiny)
     return CGResult(unravel(sigma * (s * u)), jnp.zeros_like(most), jnp.int32(flat.size), kind, condition)
 
