@@ -81,10 +81,10 @@ PROGRAMS = {
 }
 
 
-def readme_programs():
-    """The programs of the README, as they stand there."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    return {f"README, program {i + 1}": block for i, block in enumerate(blocks)}
+def programs_for(source):
+    """Those above, and the programs of the README of this version, as they stand there."""
+    blocks = re.findall(r"```python\n(.*?)```", (source.parent / "README.md").read_text(), flags=re.DOTALL)
+    return PROGRAMS | {f"README, program {i + 1}": block for i, block in enumerate(blocks)}
 
 
 def cpu_seconds(program, source, folder):
@@ -97,14 +97,17 @@ def cpu_seconds(program, source, folder):
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def measure(programs, sources, repeats):
-    """{program: [the least CPU seconds with each source]}; versions take turns, so that a slow minute hits all."""
-    least = {name: [float("inf")] * len(sources) for name in programs}
+def measure(names, sources, repeats):
+    """{program: [the least CPU seconds with each source]}; versions take turns, so that a slow minute hits all. NaN
+    where a version has no such program."""
+    least = {name: [float("inf")] * len(sources) for name in names}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(repeats):
-            for name, program in programs.items():
+            for name in names:
                 for i, source in enumerate(sources):
-                    least[name][i] = min(least[name][i], cpu_seconds(program, source, folder))
+                    program = programs_for(source).get(name)
+                    seconds = float("nan") if program is None else cpu_seconds(program, source, folder)
+                    least[name][i] = min(seconds, least[name][i])
     return least
 
 
@@ -114,11 +117,11 @@ def main():
     parser.add_argument("--before", type=Path, help="the src folder of an earlier version")
     parser.add_argument("--only", default="", help="only programs whose name contains this")
     options = parser.parse_args()
-    programs = {name: text for name, text in (PROGRAMS | readme_programs()).items() if options.only in name}
+    names = [name for name in programs_for(ROOT / "src") if options.only in name]
     if importlib.util.find_spec("jaxopt") is None:
-        programs = {name: text for name, text in programs.items() if "jaxopt" not in name}
+        names = [name for name in names if "jaxopt" not in name]
     sources = [ROOT / "src"] + ([options.before.resolve()] if options.before else [])
-    least = measure(programs, sources, options.repeats)
+    least = measure(names, sources, options.repeats)
     peer = least.get("jaxopt: root_vjp with CG", [float("nan")])[0]
     title = f"{'CPU seconds of a fresh process':36} {'now':>6} {'/ jaxopt':>9}"
     print(title + ("  before   ratio" if options.before else ""))
