@@ -116,7 +116,7 @@ class Dataset(eqx.Module):
         self.replace, self.stream = replace, stream
         if chunk_size is None:
             row_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) // rows
-            chunk_size = min(rows, _CHUNK_ROWS, max(1, _CHUNK_BYTES // max(1, row_bytes)))
+            chunk_size = _chunk(rows, min(rows, _CHUNK_ROWS, max(1, _CHUNK_BYTES // max(1, row_bytes))))
         checks.whole_number("chunk_size", chunk_size, low=1)
         self.chunk_size = min(chunk_size, rows)
 
@@ -266,6 +266,13 @@ class AllSamples(eqx.Module):
         if rest:
             total = tree.add(total, fn(self.rows(chunks * chunk, rest), rest / length))
         return total
+
+
+def _chunk(rows: int, most: int) -> int:
+    """At most `most` rows for each chunk, and no fewer than half of that: as many as divide all rows, if such a number
+    exists. Chunks are then all alike, and a program need not contain f and g a second time for a shorter last one."""
+    fewest = -(-rows // most)
+    return next((rows // count for count in range(fewest, 2 * fewest + 1) if rows % count == 0), most)
 
 
 def _common_length(data: PyTree) -> int:

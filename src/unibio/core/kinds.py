@@ -6,7 +6,9 @@ called with the same number of arguments, such as `Hypergradient` and `LowerSolv
 these arguments: an object is refused if its names are those of another kind. Other names of a user's own are fine.
 """
 
+import functools
 import inspect
+import weakref
 from typing import TypeVar
 
 import equinox as eqx
@@ -15,6 +17,8 @@ Kind = TypeVar("Kind", bound=type)
 Methods = dict[str, tuple[str, ...]]  # the arguments of each method, without self
 
 _PARTS: dict[type, Methods] = {}
+_CALLED = ("__call__",)
+_SOUND: weakref.WeakKeyDictionary[type, set[type]] = weakref.WeakKeyDictionary()  # classes, and what their objects are
 
 
 def part(protocol: Kind) -> Kind:
@@ -41,7 +45,19 @@ def fits(value: object, protocol: type) -> bool:
 
 
 def _fault(value: object, protocol: type) -> str:
-    """Why the value is no object of that kind, in words that follow on its name; "" if it is one."""
+    """Why the value is no object of that kind, in words that follow on its name; "" if it is one.
+
+    Whether a Module can be called so depends on its class alone, which is looked at once."""
+    cls = type(value)
+    if protocol in _SOUND.get(cls, ()):
+        return ""
+    fault = _fault_of(value, protocol)
+    if not fault and isinstance(value, eqx.Module) and tuple(_methods(protocol)) == _CALLED:
+        _SOUND.setdefault(cls, set()).add(protocol)
+    return fault
+
+
+def _fault_of(value: object, protocol: type) -> str:
     if isinstance(value, type):
         return "which is a class: make an instance of it"
     for method, arguments in _methods(protocol).items():
@@ -58,6 +74,7 @@ def _fault(value: object, protocol: type) -> str:
     return "" if isinstance(value, eqx.Module) else "which is no equinox Module"
 
 
+@functools.cache
 def _methods(protocol: type) -> Methods:
     """The methods that a protocol asks for, with their arguments."""
     names = [name for name in vars(protocol) if name == "__call__" or not name.startswith("_")]

@@ -331,7 +331,12 @@ def dense(operator: Operator, like: PyTree) -> jax.Array:
 
 def as_matrix(operator: Operator, like: PyTree) -> Operator:
     """The same operator as a product with its matrix, which is computed here, once for all later products."""
-    matrix, unravel = dense(operator, like), tree.ravel(like)[1]
+    return product_with(dense(operator, like), like)
+
+
+def product_with(matrix: jax.Array, like: PyTree) -> Operator:
+    """The operator of a matrix on raveled trees."""
+    unravel = tree.ravel(like)[1]
     return lambda u: unravel(matrix @ tree.ravel(u)[0])
 
 

@@ -140,6 +140,9 @@ def _shown(batch: AnyBatch) -> Any:
     return visible(batch)
 
 
+_NUMBERS = (jax.Array, np.ndarray, np.generic, float, int)
+
+
 def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, PyTree]:
     """Checks x, y and the problem, and returns them with every floating number of the problem in the dtype of x."""
     x, y = checks.variables(x, y)
@@ -149,12 +152,12 @@ def prepare(problem: Problem, x: PyTree, y: PyTree) -> tuple[Problem, PyTree, Py
         checks.number("shift", problem.shift)
     else:
         checks.same_shape("shift", checks.variable("shift", problem.shift), "y", y)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(problem):
-        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, int)):
-            raise TypeError(
-                f"problem{jax.tree_util.keystr(path)} is a {type(leaf).__name__} and no array. Keep it out of the "
-                "leaves of f and g: eqx.field(static=True), or split a model by equinox.partition(model, eqx.is_array)."
-            )
+    if not all(isinstance(leaf, _NUMBERS) for leaf in jax.tree.leaves(problem)):
+        path, leaf = next(at for at in jax.tree_util.tree_leaves_with_path(problem) if not isinstance(at[1], _NUMBERS))
+        raise TypeError(
+            f"problem{jax.tree_util.keystr(path)} is a {type(leaf).__name__} and no array. Keep it out of the "
+            "leaves of f and g: eqx.field(static=True), or split a model by equinox.partition(model, eqx.is_array)."
+        )
     problem = tree.cast(problem, tree.dtype(x))
     check_means(problem, x, y)
     return problem, x, y

@@ -6,26 +6,26 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.typing import ArrayLike
 
 from unibio.core import checks
 from unibio.core.tree import PyTree
 
 Options = dict[str, str | bool]  # of XLA's compiler
-# Without LLVM's optimisations, with XLA's older code generator for fused loops and one LLVM module instead of 32, a
-# program takes a seventh of the time to compile, and up to twice as long to run (eight times if it draws batches).
-QUICK: Options = {
-    "xla_backend_optimization_level": "0",
+# XLA's older code generator for fused loops, fewer of LLVM's optimisations, and two LLVM modules instead of 32: a program
+# takes half the time to compile, and as long to run (longer if it draws batches).
+LEAN: Options = {
     "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": "1",
+    "xla_cpu_parallel_codegen_split_count": "2",
+    "xla_backend_optimization_level": "1",
 }
+# None of LLVM's optimisations, and one module: a seventh of the time to compile, and up to three times as long to run.
+QUICK: Options = {**LEAN, "xla_cpu_parallel_codegen_split_count": "1", "xla_backend_optimization_level": "0"}
 _PLACES = re.compile(r"sdy\.sharding = #sdy\.sharding<[^>]*>")
-_SMALL = 100_000  # numbers in the arguments: up to so many a program that answers a question is compiled so
+_SMALL = 100_000  # numbers in the arguments: up to so many, a program that answers a question is compiled by QUICK
 
 
 class Programs:
@@ -44,38 +44,36 @@ class Programs:
     def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
         """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran, and the seconds that
         compilation took."""
-        return self._run(fn, args, static, {})
+        call = _call(fn, args, static)
+        began = time.perf_counter()
+        _, program = self._find(call, {})
+        return self._run(call, program, began)
 
     def quick(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
-        """The same for programs that answer a question: with little data most of the wait is for the compiler."""
-        size = sum(np.size(leaf) for leaf in jax.tree.leaves(args))
-        return self._run(fn, args, static, QUICK if size <= _SMALL else {})
-
-    def _run(
-        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
-    ) -> tuple[Any, float, float]:
-        args = jax.tree.map(_as_array, args)
+        """The same for programs that answer a question: most of the wait is for the compiler, the more the less data."""
+        call = _call(fn, args, static)
         began = time.perf_counter()
-        _, program = self._program(fn, args, static, options)
-        ready = time.perf_counter()
-        self.compile_seconds += ready - began
-        out = jax.block_until_ready(program(*args))
-        return out, time.perf_counter() - ready, ready - began
+        _, program = self._find(call, QUICK if sum(leaf.size for leaf in call.leaves) <= _SMALL else LEAN)
+        return self._run(call, program, began)
 
     def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it, and
         without the notes on how arguments and results lie on a mesh: on one device they are written in several ways."""
-        args = jax.tree.map(_as_array, args)
-        lowered = self.programs.get(_name(fn, args, static, {}), (None, None))[0] or _lowered(fn, args, static)
+        call = _call(fn, args, static)
+        lowered = self.programs.get(call.name({}), (None, None))[0] or call.lowered()
         return hashlib.sha256(_PLACES.sub("", lowered.as_text()).encode()).hexdigest()
 
-    def _program(
-        self, fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options
-    ) -> tuple[Any, Any]:
-        name = _name(fn, args, static, options)
+    def _run(self, call: "_Call", program: Any, began: float) -> tuple[Any, float, float]:
+        ready = time.perf_counter()
+        self.compile_seconds += ready - began
+        out = jax.block_until_ready(program(*call.args))
+        return out, time.perf_counter() - ready, ready - began
+
+    def _find(self, call: "_Call", options: Options) -> tuple[Any, Any]:
+        name = call.name(options)
         found = self.programs.get(name)
         if found is None:
-            lowered = _lowered(fn, args, static)
+            lowered = call.lowered()
             # Only programs of runs are asked for their digest; a lowered one holds what f and g close over.
             found = self.programs[name] = None if options else lowered, _compiled(lowered, options)
         self.programs.move_to_end(name)
@@ -101,23 +99,40 @@ _SETTINGS = (
 )
 
 
-def _name(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable], options: Options) -> Hashable:
-    """What tells a program from others."""
+class _Call(NamedTuple):
+    """What is called with what. `leaves` and `structure` are those of `args`, which are arrays."""
+
+    fn: Callable[..., Any]
+    args: PyTree
+    static: dict[str, Hashable]
+    leaves: list[jax.Array]
+    structure: Any
+
+    def name(self, options: Options) -> Hashable:
+        """What tells a program from others."""
+        # Random keys have no weak type.
+        shapes = tuple((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding) for leaf in self.leaves)
+        settings = tuple(getattr(jax.config, setting) for setting in _SETTINGS)
+        static = tuple(sorted(self.static.items()))
+        return self.fn, static, self.structure, shapes, settings, bool(options)
+
+    def lowered(self) -> jax.stages.Lowered:
+        """The program before it is compiled."""
+        traced = jax.jit(_wrapped(self.fn, self.static)).trace(*self.args)
+        if any(checks.is_traced(value) for value in getattr(traced, "_consts", ())):
+            raise ClosedOver(
+                "f or g closes over a value that jit, vmap or grad is tracing: hand it in by x, by the data, or as a "
+                "field of an equinox Module."
+            )
+        return traced.lower()
+
+
+def _call(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> _Call:
     leaves, structure = jax.tree.flatten(args)
-    # Random keys have no weak type.
-    shapes = tuple((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding) for leaf in leaves)
-    settings = tuple(getattr(jax.config, setting) for setting in _SETTINGS)
-    return fn, tuple(sorted(static.items())), structure, shapes, settings, bool(options)
-
-
-def _lowered(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> jax.stages.Lowered:
-    traced = jax.jit(_wrapped(fn, static)).trace(*args)
-    if any(checks.is_traced(value) for value in getattr(traced, "_consts", ())):
-        raise ClosedOver(
-            "f or g closes over a value that jit, vmap or grad is tracing: hand it in by x, by the data, or as a field "
-            "of an equinox Module."
-        )
-    return traced.lower()
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        leaves = [leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf) for leaf in leaves]
+        args = jax.tree.unflatten(structure, leaves)
+    return _Call(fn, args, static, leaves, structure)
 
 
 def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
@@ -127,10 +142,6 @@ def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compi
         except jax.errors.JaxRuntimeError:  # this compiler does not know the options; any other error comes again
             return lowered.compile()
     return lowered.compile()
-
-
-def _as_array(leaf: ArrayLike) -> jax.Array:
-    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _wrapped(fn: Callable[..., Any], static: dict[str, Hashable]) -> Callable[..., Any]:
@@ -147,7 +158,7 @@ compiled = Programs()  # those of this process
 def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
     """fn(*args, **static), the answer to a question, by a compiled program; under somebody's jit, vmap or grad it
     becomes part of theirs."""
-    if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(args)):
+    if any(map(checks.is_traced, jax.tree.leaves(args))):
         return fn(*args, **static)
     try:
         return compiled.quick(fn, *args, **static)[0]

@@ -45,11 +45,13 @@ class Calls(NamedTuple):
 
 class Evaluation(NamedTuple):
     """Where a hypergradient was evaluated: `y` is the given one, with the coordinates moved by `distance` whose row of
-    the Hessian vanishes (0 for the others); `v` solves H v = ∇_y f there, or is None for `Unrolled`."""
+    the Hessian vanishes (0 for the others); `v` solves H v = ∇_y f there, or is None for `Unrolled`. `matrix` is H
+    there if the method has built it, for those who assess the estimate; `unibio.hypergradient` leaves it out."""
 
     y: PyTree
     distance: PyTree
     v: PyTree
+    matrix: jax.Array | None = None
 
 
 class HyperInfo(NamedTuple):

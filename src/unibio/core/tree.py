@@ -127,6 +127,8 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
     """Every floating leaf (Python floats too) as an array of dtype `to`, the rest as it is."""
 
     def convert(path: KeyPath[Any], leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and leaf.dtype == to and not leaf.weak_type:
+            return leaf
         floating = isinstance(leaf, float) or (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating))
         if isinstance(leaf, (float, np.floating)) and float(jnp.finfo(to).max) < abs(float(leaf)) < math.inf:
             name = jax.tree_util.keystr(path).lstrip(".") or "a number"

@@ -67,7 +67,7 @@ def hypergradient(
     value, info, singular = evaluated(method, problem, x, y, key)
     noisy = isinstance(problem.f_batches, Noise) or isinstance(problem.g_batches, Noise)
     if noisy or key is not None:
-        return value, info
+        return value, info._replace(at=info.at._replace(matrix=None))
     return value, computed(assess, problem, x, y, value, info, singular=singular)
 
 
@@ -79,7 +79,7 @@ def evaluated(
     Points where one does need a program twice as large. Where y can be looked at, the small one runs first and says
     whether it was enough.
     """
-    if not any(checks.is_traced(leaf) for leaf in jax.tree.leaves((method, problem, x, y, key))):
+    if not any(map(checks.is_traced, jax.tree.leaves((method, problem, x, y, key)))):
         value, info, singular = compiled.quick(_estimate, method, problem, x, y, key, singular=False)[0]
         if not bool(singular):
             return value, info, False

@@ -87,9 +87,10 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
         distance = jax.tree.map(jnp.maximum, info.at.distance, point.distance)
         slopes = Calls(grad_f=count(point.slopes, oracle.samples(f_batch)))
         info = info._replace(at=Evaluation(point.y, distance, None), calls=info.calls.plus(point.calls).plus(slopes))
-    part = rough_part(g_batch)
-    diagonal, _, negative = linear.rough_diagonal(oracle.hessian_g(problem, x, info.at.y, part), y, _PROBES)
-    if part is not g_batch:
+    part, known = rough_part(g_batch), _known(info, singular)
+    near = oracle.hessian_g(problem, x, info.at.y, part) if known is None else known
+    diagonal, _, negative = linear.rough_diagonal(near, y, _PROBES)
+    if part is not g_batch and known is None:
         negative = jnp.asarray(False)  # a part of the samples cannot tell
     m = jax.tree.map(lambda d: 1 / d, diagonal)
     if unsolved:
@@ -129,11 +130,19 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
     status = Status.where(judged, status, info.status)
     return info._replace(
         status=status,
-        calls=info.calls.plus(_calls(looks, y, elsewhere, singular, f_batch, g_batch, part)),
+        at=info.at._replace(matrix=None),
+        calls=info.calls.plus(_calls(looks, info, elsewhere, singular, f_batch, g_batch)),
         lower_residual=lower_residual,
         condition=looks.condition,
         error=error,
     )
+
+
+def _known(info: HyperInfo, singular: bool) -> linear.Operator | None:
+    """Products with the Hessian that the method has built, at the only point at which it is needed: the correction of v
+    uses it a Newton step away, where it is as good as the rough solution, or that step says how far y is off."""
+    known = None if singular else info.at.matrix
+    return None if known is None else linear.product_with(known, info.at.y)
 
 
 def _with_v(problem: Problem, x: PyTree, info: HyperInfo, m: PyTree) -> HyperInfo:
@@ -147,14 +156,19 @@ def _with_v(problem: Problem, x: PyTree, info: HyperInfo, m: PyTree) -> HyperInf
 
 
 def _calls(
-    looks: _Looks, y: PyTree, elsewhere: bool, singular: bool, f_batch: AnyBatch, g_batch: AnyBatch, part: AnyBatch
+    looks: _Looks, info: HyperInfo, elsewhere: bool, singular: bool, f_batch: AnyBatch, g_batch: AnyBatch
 ) -> Calls:
     """What the assessment asked for: a gradient a look and the products of CG, or those that build H; an estimate at
-    each look but possibly the first, with a product H v unless H was built; the diagonal, on a part of the data."""
+    each look but possibly the first, with a product H v unless H was built; the diagonal, on a part of the data. If the
+    method has built H, only the products H v are left."""
     f_samples, g_samples, n = oracle.samples(f_batch), oracle.samples(g_batch), looks.number
+    part, y = rough_part(g_batch), info.at.y
     estimates = n - int(part is not g_batch and not singular)
-    products = looks.steps + (0 if tree.size(y) <= linear.FEW else estimates) + (n if singular else 0)
-    hvp = add_counts(count(products, g_samples), count(linear.block(y, _PROBES), oracle.samples(part)))
+    if _known(info, singular) is not None:
+        hvp = count(estimates, g_samples)
+    else:
+        products = looks.steps + (0 if tree.size(y) <= linear.FEW else estimates) + (n if singular else 0)
+        hvp = add_counts(count(products, g_samples), count(linear.block(y, _PROBES), oracle.samples(part)))
     return Calls(count(estimates, f_samples), count(n + int(elsewhere), g_samples), hvp, count(estimates, g_samples))
 
 
@@ -186,7 +200,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     """Look 0 finds the Newton step, look 1 takes the better estimate there, looks 2 … 19 (only if a coordinate of y was
     moved) take it around the singular point. All of them are the same program: a linear system at a point."""
     f_batch, g_batch = problem.f_batches.whole(), problem.g_batches.whole()
-    y, v, few = info.at.y, info.at.v, tree.size(info.at.y) <= linear.FEW
+    y, v, few, known = info.at.y, info.at.v, tree.size(info.at.y) <= linear.FEW, _known(info, singular)
     around = _Surroundings(problem, x, value, info, m) if singular else None
     # Relative rounding errors. Their unequal sizes make sure that they are not a multiple of the right-hand side, in
     # whose direction alone H may have curvature.
@@ -206,7 +220,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
             scale = _rescaled(m, around.moved, around.rows, rows)
         slope = oracle.grad_g(problem, x, point, g_batch)
         operator = oracle.hessian_g(problem, x, point, g_batch)
-        if few:
+        if few and known is None:
             operator = linear.as_matrix(operator, y)
 
         def terms(point: PyTree, v: PyTree) -> tuple[PyTree, PyTree, PyTree]:
@@ -218,7 +232,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
         b, u = tree.where(k == 0, (tree.zeros_like(y), y), (grad_y, v))
         right = jax.tree.map(lambda a, d, b, u, m: a + d * (jnp.abs(b) + jnp.abs(u) / m), left, disturbance, b, u, m)
 
-        cg = _roughly_solved(operator, right, scale)
+        cg = _roughly_solved(operator if known is None else known, right, scale)
         newton, corrected = tree.add(y, cg.value), tree.add(v, cg.value)
         if around is not None:
             newton, corrected = _held(newton, info), tree.add(corrected, around.unknown)

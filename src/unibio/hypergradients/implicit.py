@@ -23,13 +23,14 @@ from unibio.hypergradients.singular import RegularPoint, moved_away, row_probe, 
 
 
 class LinearSolution(NamedTuple):
-    """v, the relative residual, iterations, calls, status."""
+    """v, the relative residual, iterations, calls, status, and H as a matrix if it was built."""
 
     v: PyTree
     residual: jax.Array
     iterations: jax.Array
     calls: Calls
     status: Status
+    matrix: jax.Array | None = None
 
 
 class Prepared(NamedTuple):
@@ -89,7 +90,7 @@ class Implicit(eqx.Module):
         calls = Calls(grad_f=slopes, cross=oracle.samples(g_batch))
         calls = calls.plus(point.calls).plus(solution.calls)
         floored = tree.count_true(point.singular)
-        at = Evaluation(point.y, point.distance, solution.v)
+        at = Evaluation(point.y, point.distance, solution.v, solution.matrix)
         return value, HyperInfo(
             solution.residual, solution.iterations, calls, status, floored, at, *not_assessed(value)
         )
@@ -183,7 +184,7 @@ class Exact(Implicit):
             status = Status.where(positive, status, Status.not_convex)
         status = Status.where(tree.all_finite((hessian, flat)), status, Status.not_finite)
         calls = Calls(hvp=count(tree.size(y), oracle.samples(batch)))
-        return LinearSolution(unravel(sigma * (s * u)), residual, jnp.int32(1), calls, status)
+        return LinearSolution(unravel(sigma * (s * u)), residual, jnp.int32(1), calls, status, hessian)
 
 
 def _relative(gap: jax.Array, whole: jax.Array) -> jax.Array:
