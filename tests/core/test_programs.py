@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_function_and_compiled_quickly_where_data_are_f
     for size in (10, programs._SMALL + 1):
         x = jnp.linspace(0.0, 1.0, size)
         np.testing.assert_allclose(Programs().quick(twice, x, add=1)[0], 2 * np.asarray(x) + 1)
-    assert options == [programs.QUICK, {}]
+    assert options == [programs.QUICK, programs.LEAN]
 
 
 def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):

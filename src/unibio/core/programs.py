@@ -15,8 +15,8 @@ from unibio.core import checks
 from unibio.core.tree import PyTree
 
 Options = dict[str, str | bool]  # of XLA's compiler
-# XLA's older code generator for fused loops, fewer of LLVM's optimisations, and two LLVM modules instead of 32: a program
-# takes half the time to compile, and as long to run (longer if it draws batches).
+# XLA's older code generator for fused loops, fewer of LLVM's optimisations, and two LLVM modules instead of 32: a
+# program takes half the time to compile, and no longer to run.
 LEAN: Options = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": "2",
@@ -46,21 +46,21 @@ class Programs:
         compilation took."""
         call = _call(fn, args, static)
         began = time.perf_counter()
-        _, program = self._find(call, {})
+        program = self._find(call, LEAN, keep=True)
         return self._run(call, program, began)
 
     def quick(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
-        """The same for programs that answer a question: most of the wait is for the compiler, the more the less data."""
+        """The same for programs that answer a question, where most of the wait is for the compiler if data are few."""
         call = _call(fn, args, static)
         began = time.perf_counter()
-        _, program = self._find(call, QUICK if sum(leaf.size for leaf in call.leaves) <= _SMALL else LEAN)
+        program = self._find(call, QUICK if sum(leaf.size for leaf in call.leaves) <= _SMALL else LEAN, keep=False)
         return self._run(call, program, began)
 
     def digest(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> str:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it, and
         without the notes on how arguments and results lie on a mesh: on one device they are written in several ways."""
         call = _call(fn, args, static)
-        lowered = self.programs.get(call.name({}), (None, None))[0] or call.lowered()
+        lowered = self.programs.get(call.name(LEAN, keep=True), (None, None))[0] or call.lowered()
         return hashlib.sha256(_PLACES.sub("", lowered.as_text()).encode()).hexdigest()
 
     def _run(self, call: "_Call", program: Any, began: float) -> tuple[Any, float, float]:
@@ -69,17 +69,18 @@ class Programs:
         out = jax.block_until_ready(program(*call.args))
         return out, time.perf_counter() - ready, ready - began
 
-    def _find(self, call: "_Call", options: Options) -> tuple[Any, Any]:
-        name = call.name(options)
+    def _find(self, call: "_Call", options: Options, keep: bool) -> Any:
+        """The compiled program. Only those of runs are asked for their digest, so that what they are lowered from is
+        kept; it holds what f and g close over."""
+        name = call.name(options, keep)
         found = self.programs.get(name)
         if found is None:
             lowered = call.lowered()
-            # Only programs of runs are asked for their digest; a lowered one holds what f and g close over.
-            found = self.programs[name] = None if options else lowered, _compiled(lowered, options)
+            found = self.programs[name] = lowered if keep else None, _compiled(lowered, options)
         self.programs.move_to_end(name)
         while len(self.programs) > self.most:
             self.programs.popitem(last=False)
-        return found
+        return found[1]
 
 
 class ClosedOver(TypeError):
@@ -100,7 +101,7 @@ _SETTINGS = (
 
 
 class _Call(NamedTuple):
-    """What is called with what. `leaves` and `structure` are those of `args`, which are arrays."""
+    """What is called with what. `leaves` (arrays) and `structure` are those of `args`."""
 
     fn: Callable[..., Any]
     args: PyTree
@@ -108,13 +109,15 @@ class _Call(NamedTuple):
     leaves: list[jax.Array]
     structure: Any
 
-    def name(self, options: Options) -> Hashable:
+    def name(self, options: Options, keep: bool) -> Hashable:
         """What tells a program from others."""
         # Random keys have no weak type.
-        shapes = tuple((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding) for leaf in self.leaves)
+        shapes = tuple(
+            (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding) for leaf in self.leaves
+        )
         settings = tuple(getattr(jax.config, setting) for setting in _SETTINGS)
         static = tuple(sorted(self.static.items()))
-        return self.fn, static, self.structure, shapes, settings, bool(options)
+        return self.fn, static, self.structure, shapes, settings, options is LEAN, keep
 
     def lowered(self) -> jax.stages.Lowered:
         """The program before it is compiled."""
@@ -136,7 +139,9 @@ def _call(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> 
 
 
 def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
-    if options and jax.default_backend() == "cpu":
+    if jax.config.values["jax_disable_most_optimizations"]:
+        options = QUICK
+    if jax.default_backend() == "cpu":
         try:
             return lowered.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError:  # this compiler does not know the options; any other error comes again

@@ -200,7 +200,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     """Look 0 finds the Newton step, look 1 takes the better estimate there, looks 2 … 19 (only if a coordinate of y was
     moved) take it around the singular point. All of them are the same program: a linear system at a point."""
     f_batch, g_batch = problem.f_batches.whole(), problem.g_batches.whole()
-    y, v, few, known = info.at.y, info.at.v, tree.size(info.at.y) <= linear.FEW, _known(info, singular)
+    y, v, known = info.at.y, info.at.v, _known(info, singular)
     around = _Surroundings(problem, x, value, info, m) if singular else None
     # Relative rounding errors. Their unequal sizes make sure that they are not a multiple of the right-hand side, in
     # whose direction alone H may have curvature.
@@ -219,9 +219,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
             rows = row_probe(problem, x, point, g_batch)
             scale = _rescaled(m, around.moved, around.rows, rows)
         slope = oracle.grad_g(problem, x, point, g_batch)
-        operator = oracle.hessian_g(problem, x, point, g_batch)
-        if few and known is None:
-            operator = linear.as_matrix(operator, y)
+        operator, solvable = _operators(problem, x, point, known)
 
         def terms(point: PyTree, v: PyTree) -> tuple[PyTree, PyTree, PyTree]:
             return *oracle.grads_f(problem, x, point, f_batch), tree.linearly(operator, v)
@@ -232,7 +230,7 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
         b, u = tree.where(k == 0, (tree.zeros_like(y), y), (grad_y, v))
         right = jax.tree.map(lambda a, d, b, u, m: a + d * (jnp.abs(b) + jnp.abs(u) / m), left, disturbance, b, u, m)
 
-        cg = _roughly_solved(operator if known is None else known, right, scale)
+        cg = _roughly_solved(solvable, right, scale)
         newton, corrected = tree.add(y, cg.value), tree.add(v, cg.value)
         if around is not None:
             newton, corrected = _held(newton, info), tree.add(corrected, around.unknown)
@@ -264,6 +262,17 @@ def _look_around(problem: Problem, x: PyTree, value: PyTree, info: HyperInfo, m:
     unseen, zero = jnp.full((), jnp.nan, blank.dtype), tree.zeros_like(x)
     start = _Looks(y, blank, zero, zero, unseen, jnp.int32(linear.POSITIVE), jnp.int32(0), jnp.int32(0), unseen_around)
     return jax.lax.fori_loop(0, 2 if around is None else jnp.where(around.some, most, 2), look, start)
+
+
+def _operators(
+    problem: Problem, x: PyTree, point: PyTree, known: linear.Operator | None
+) -> tuple[linear.Operator, linear.Operator]:
+    """Products with the Hessian at a point, and those with which systems there are solved: with the Hessian that the
+    method has built, if it has, else the same ones, for few unknowns by its matrix."""
+    operator = oracle.hessian_g(problem, x, point, problem.g_batches.whole())
+    if known is None and tree.size(point) <= linear.FEW:
+        operator = linear.as_matrix(operator, point)
+    return operator, operator if known is None else known
 
 
 def _roughly_solved(operator: linear.Operator, right: PyTree, m: PyTree) -> linear.CGResult:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unibio.core import tree
 from unibio.core.problem import Problem
+from unibio.core.programs import computed
 from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -126,7 +127,7 @@ class Driver:
         (state, calls), seconds, compiling = self._initialised(solver)
         self.record.spent(calls, seconds)
         self.record.spent_compiling(compiling)
-        if bool(tree.all_finite((state.x, state.y))):
+        if bool(computed(tree.all_finite, (state.x, state.y))):
             return state, None
         why = "the warm start became NaN or infinite, x and y are where it began"
         return None, _ended(why, "lower the lower step size", fault_at_start(self.problem, self.x0, self.y0))

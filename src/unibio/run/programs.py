@@ -5,6 +5,7 @@ stretch is an argument too: one program serves every stretch, the last short one
 """
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -56,6 +57,7 @@ def advance(
     """Makes the steps t = first, …, first + length − 1, each with the key fold_in(key, t). Returns the state after them
     and the log, whose arrays have room for `capacity` ≥ length steps; entries beyond `length` are 0."""
 
+    @partial(jax.jit, inline=True)  # traced once, for its shapes and for the loop
     def step(state: State, t: jax.Array) -> tuple[Any, Log]:
         return one_step(solver, problem, state, key, t)
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import tree
+from unibio.core.programs import computed
 from unibio.core.protocols import Calls, State
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
@@ -190,10 +192,15 @@ def _notes(history: Table) -> list[str]:
     return notes
 
 
+def _change(x0: PyTree, x: PyTree) -> tuple[jax.Array, jax.Array]:
+    """The largest change of an entry from x0 to x, and the largest entry of x0."""
+    return tree.largest(tree.sub(x, x0)), tree.largest(x0)
+
+
 def _still_note(x0: PyTree, x: PyTree, steps: int) -> list[str]:
     """A sentence if x is still where the run began, up to the rounding of its largest entry."""
-    moved = tree.largest(tree.sub(x, x0))
-    if steps == 0 or not bool(moved <= 4 * jnp.finfo(moved.dtype).eps * tree.largest(x0)):
+    moved, largest = computed(_change, x0, x)
+    if steps == 0 or not bool(moved <= 4 * jnp.finfo(moved.dtype).eps * largest):
         return []
     return [
         f"x has not moved in {steps} steps (its largest change is {float(moved):.3g}): every step was 0 or was lost in "
