@@ -1,5 +1,6 @@
 """Algebra on pytrees: what optax.tree does not have, and two idioms of JAX that the package often uses."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -136,9 +137,19 @@ def cast(tree: PyTree, to: jnp.dtype) -> PyTree:
                 f"{name} = {leaf} does not fit into {to}, the dtype of the variables: choose a smaller number, or "
                 "variables in float64."
             )
+        if isinstance(leaf, float):
+            return _number(leaf.hex(), to, jax.config.values["jax_default_device"])
         return jnp.asarray(leaf, to) if floating else leaf
 
     return jax.tree_util.tree_map_with_path(convert, tree)
+
+
+@functools.lru_cache(maxsize=4096)
+def _number(value: str, to: jnp.dtype, device: Any) -> jax.Array:
+    """A Python float, in hexadecimal, as an array on the default device. Making one takes 25 µs, and a call has several
+    to make, the same ones each time. It is a number also where somebody's jit is tracing, so that it can be kept."""
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(float.fromhex(value), to)
 
 
 def compute_if_any(needed: jax.Array, compute: Callable[..., PyTree], otherwise: PyTree, *operands: PyTree) -> PyTree:
