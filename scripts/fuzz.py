@@ -14,12 +14,18 @@ than three minutes or does not end within an hour; where it hangs is printed. Th
 import argparse
 import collections
 import itertools
+import os
 import sys
 import time
 
 import fuzz_api
 import fuzz_cli
 import fuzz_misuse
+
+# Nearly all of the time is compilation; such programs run slowly.
+QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def main() -> int:
@@ -30,6 +36,7 @@ def main() -> int:
     parser.add_argument("misuse", nargs="?", type=int, default=3000, help="calls with a wrong argument")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"  # of the processes that try the cases
     findings = 0
     parts = ("API", fuzz_api, chosen.api), ("command line", fuzz_cli, chosen.cli)
     for title, part, cases in (*parts, ("wrong arguments", fuzz_misuse, chosen.misuse)):

@@ -423,7 +423,7 @@ def all_calls(folder: pathlib.Path) -> dict[str, Call]:
 def try_cases(cases: int, seed: int) -> Iterator[list[Outcome]]:
     """The outcomes of as many cases, all of them if there are fewer, piece by piece."""
     chosen = all_cases(seed)[:cases] if cases else []
-    yield from in_processes(work, [(chosen[i : i + 400],) for i in range(0, len(chosen), 400)])
+    yield from in_processes(work, [(chosen[i : i + 1000],) for i in range(0, len(chosen), 1000)])
 
 
 def work(cases: list[tuple[str, str, str]]) -> list[Outcome]:
