@@ -4,15 +4,9 @@ A *structure* is what determines a compiled program: a solver or function on a k
 limited number of them is chosen at the beginning; a case draws numbers, options and starting points for one of them.
 """
 
-import ast
-import concurrent.futures as futures
 import dataclasses
-import faulthandler
-import functools
-import multiprocessing
 import pathlib
 import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,96 +14,40 @@ from typing import Any
 import fuzz_draws as draws
 import jax
 import numpy as np
+from fuzz_judge import Outcome, in_processes, judged
 
 import unibio as ub
 from unibio.core.programs import compiled
 
 STRUCTURES = 60  # at most so many are compiled, however many cases there are
-WORKERS = 2
-LIMIT = 180.0  # seconds of one case, compilation included
-RAW = ("math domain", "math range", "division by zero", "cannot convert float", "nan to integer", "broadcast",
-       "unexpected keyword", "not subscriptable", "has no attribute", "too large to convert")  # fmt: skip
 
 
-def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(outcome, finding or "") of every case. The cases of a structure share a process, where it is compiled once."""
+def try_cases(cases: int, seed: int) -> Iterator[list[Outcome]]:
+    """The outcomes of the cases, piece by piece. Those of a structure share a process, where it is compiled once."""
     count = max(1, min(STRUCTURES, cases // 15))
     shares = [range(i * cases // count, (i + 1) * cases // count) for i in range(count)]
-    programs_made = 0
-    context = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(WORKERS, context) as pool:
-        done = [pool.submit(work, seed, count, i, share) for i, share in enumerate(shares) if share]
-        for future in futures.as_completed(done):
-            try:
-                outcomes, made = future.result()
-            except futures.process.BrokenProcessPool:
-                yield "finding", "a case hangs or kills its process; faulthandler has printed its traceback above"
-                return
-            programs_made += made
-            yield from outcomes
-    print(f"{programs_made} structures compiled, {count} chosen")
-    if programs_made > STRUCTURES:
-        yield "finding", f"{programs_made} structures were compiled, not {STRUCTURES}"
+    yield from in_processes(work, [(seed, count, i, share) for i, share in enumerate(shares) if share])
 
 
-def work(seed: int, count: int, which: int, numbers: range) -> tuple[list[tuple[str, str]], int]:
-    """Tries the cases of one structure. Returns their outcomes, and how many programs for steps were compiled for
-    them."""
+def work(seed: int, count: int, which: int, numbers: range) -> list[Outcome]:
+    """Tries the cases of one structure. That more than one program for steps is compiled for it is a finding."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)  # nearly all of the time is compilation
     structure = make_structures(np.random.default_rng(seed), count)[which]
-    before, outcomes = _programs(), []
-    for number in numbers:
-        with tempfile.TemporaryDirectory() as folder:
-            rng = np.random.default_rng((seed, number))
-            outcomes.append(judged(structure, rng, f"case {number}", pathlib.Path(folder)))
-    return outcomes, len(_programs() - before)
+    outcomes = [tried(structure, np.random.default_rng((seed, number)), number) for number in numbers]
+    made = {name for name in compiled.programs if "advance" in getattr(name[0], "__name__", "")}
+    if len(made) > 1:
+        outcomes.append(("finding", f"{structure.name}: {len(made)} programs were compiled for its steps, not 1"))
+    return outcomes
 
 
-def _programs() -> set[Any]:
-    return {name for name in compiled.programs if "advance" in getattr(name[0], "__name__", "")}
-
-
-def judged(structure: Any, rng: Any, name: str, folder: pathlib.Path) -> tuple[str, str]:
-    """The outcome of one case (its status or "result", the class of a clear error, or "finding") and the finding or
-    ""."""
+def tried(structure: Any, rng: Any, number: int) -> Outcome:
+    """One case. The documented warning of a folder that cannot be written is right, any other is a finding."""
     notes: dict[str, Any] = {}
-    faulthandler.dump_traceback_later(LIMIT, exit=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            warnings.filterwarnings(
-                "ignore", "no checkpoint at step"
-            )  # the documented warning for a folder that cannot be written
-            outcome = structure(rng, notes, folder)
-    except Exception as error:
-        if documented(error):
-            return type(error).__name__, ""
-        text = "".join(traceback.format_exception(error, limit=-6))
-        return "finding", f"{name}, {structure.name}: {notes}\n{text}"
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    return outcome, ""
-
-
-def documented(error: Exception) -> bool:
-    """Whether the library raised the error on purpose: its class is right, a `raise` of the library raised it, and the
-    message is not one of Python's own. `lower_solution` raises a RuntimeError if its tolerance was not met."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    ours = f"{pathlib.Path(ub.__file__).parent}/" in place.filename and place.lineno in raising(place.filename)
-    message = str(error)
-    kind = type(error) in (ValueError, TypeError) or "lower_solution ended with" in message
-    if isinstance(error, OSError) and error.filename is not None:  # Python's own words, with the path
-        return True
-    return ours and kind and len(message) > 15 and not any(raw in message.split(" failed on ")[0] for raw in RAW)
-
-
-@functools.cache
-def raising(filename: str) -> set[int]:
-    """The lines of a file that belong to a `raise`. An error from any other line is one of Python's or a library's."""
-    nodes = ast.walk(ast.parse(pathlib.Path(filename).read_text(encoding="utf-8")))
-    spans = [(node.lineno, node.end_lineno or node.lineno) for node in nodes if isinstance(node, ast.Raise)]
-    return {line for first, last in spans for line in range(first, last + 1)}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "no checkpoint at step")
+        return judged(lambda: structure(rng, notes, pathlib.Path(folder)), f"case {number}, {structure.name}", notes)
 
 
 def make_structures(rng: Any, count: int) -> list[Any]:

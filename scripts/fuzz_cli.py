@@ -21,18 +21,14 @@ from typing import Any
 
 import fuzz_lines
 import numpy as np
+from fuzz_judge import RAW, WAITING, WORKERS, Outcome, watched
 
-WORKERS = 2
-LIMIT = 120.0  # seconds without output after which a case counts as hanging
 OWN_PROCESS = 0.06  # the share of cases in a process of its own
-# Words of Python's own messages: an error with one of them has no message of ours.
-RAW = ("math domain", "math range", "division by zero", "NoneType", "KeyError", "IndexError", "not subscriptable",
-       "has no attribute", "too large to convert", "list index", "MemoryError", "to unpack", "argument must be",
-       "RecursionError", "invalid literal", "could not convert string")  # fmt: skip
+MORE_RAW = ("NoneType", "KeyError", "IndexError", "MemoryError", "argument must be", "RecursionError")
 
 
-def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(outcome, finding or "") of every case."""
+def try_cases(cases: int, seed: int) -> Iterator[list[Outcome]]:
+    """The outcomes of the cases, one by one."""
     if not cases:
         return
     with tempfile.TemporaryDirectory() as name:
@@ -41,7 +37,7 @@ def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
         template = base / "template"
         command = [sys.executable, "-m", "unibio.cli", "reproduce", "schedules", "--out", str(template)]
         subprocess.run(command, check=True, capture_output=True)  # copies of this folder are damaged
-        found: queue.Queue[tuple[str, str] | None] = queue.Queue()
+        found: queue.Queue[Outcome | None] = queue.Queue()
         for first in range(WORKERS):
             numbers = list(range(first, cases, WORKERS))
             threading.Thread(target=watch, args=(base, numbers, seed, found), daemon=True).start()
@@ -50,7 +46,7 @@ def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
             outcome = found.get()
             ended += outcome is None
             if outcome is not None:
-                yield outcome
+                yield [outcome]
 
 
 def environment(base: pathlib.Path) -> None:
@@ -72,13 +68,13 @@ def watch(base: pathlib.Path, numbers: list[int], seed: int, found: Any) -> None
         assert worker.stdout is not None
         assert worker.stderr is not None
         while numbers:
-            timer = threading.Timer(LIMIT, worker.kill)
+            timer = threading.Timer(WAITING + 60, worker.kill)
             timer.start()
             line = worker.stdout.readline()
             timer.cancel()
             number = numbers.pop(0)
             if not line:
-                argv = fuzz_lines.case(np.random.default_rng((seed, number)), base / "again").argv
+                argv = (base / f"case{number}" / "argv").read_text()
                 found.put(("finding", f"case {number}: hangs or dies: {argv}\n{worker.stderr.read()[-3000:]}"))
                 break
             found.put(tuple(json.loads(line)))
@@ -98,6 +94,7 @@ def work(base: pathlib.Path, seed: int, numbers: list[int]) -> None:
         (folder / "cwd" / "notes.txt").write_text("more of it")
         shutil.copytree(base / "template", folder / "out")
         case = fuzz_lines.case(rng, folder)
+        (folder / "argv").write_text(str(case.argv))  # is read if this process dies
         before, kept = contents(folder, case.outputs), {path: path.read_bytes() for path in case.keep}
         call = in_own_process if rng.random() < OWN_PROCESS else in_this_process
         code, output, crash = call(case.argv, folder)
@@ -119,7 +116,7 @@ def verdict(code: Any, output: str, crash: str) -> str:
     if code not in (0, 2):
         return f"exit code {code}"
     last = output.strip().splitlines()[-1:] if code else []
-    raw = [text for text in RAW for line in last if text in line and line.startswith("unibio:")]
+    raw = [text for text in RAW + MORE_RAW for line in last if text in line and line.startswith("unibio:")]
     return f"a message of Python's own: {raw}" if raw else ""
 
 
@@ -136,7 +133,7 @@ def in_this_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, st
     code: int | str = 0
     crash = ""
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with watched(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main()
     except SystemExit as end:
         code = end.code if end.code is not None else 0
@@ -155,7 +152,7 @@ def in_own_process(argv: list[str], folder: pathlib.Path) -> tuple[Any, str, str
     """The same in a process of its own, as a user runs it."""
     paths = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
     command = [sys.executable, "-m", "unibio.cli", *argv]
-    done = subprocess.run(command, cwd=folder / "cwd", env=os.environ | paths, capture_output=True, timeout=LIMIT * 0.9)
+    done = subprocess.run(command, cwd=folder / "cwd", env=os.environ | paths, capture_output=True, timeout=WAITING)
     return done.returncode, (done.stdout + done.stderr).decode(errors="replace"), ""
 
 

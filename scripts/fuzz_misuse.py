@@ -6,34 +6,27 @@ raises on purpose, by the name of the argument. A call that accepts nonsense, or
 NumPy's or JAX's own, is a finding. Which arguments and values are tried first is drawn from the seed.
 """
 
+import contextlib
 import dataclasses
-import faulthandler
 import functools
 import inspect
 import math
-import multiprocessing
-import os
 import pathlib
 import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from typing import Any
 
-import fuzz_api
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from fuzz_judge import Outcome, in_processes, judged
 
 import unibio as ub
 from unibio.paper.data import noise as label_noise
 from unibio.paper.data import toy_nli
 from unibio.run.logs import JSONLines
-
-WORKERS = 2
-LIMIT = 120.0  # seconds of one call
 
 
 def of_no_argument() -> int:
@@ -212,6 +205,10 @@ class Call:
 
     make: Callable[..., Any]
     arguments: dict[str, tuple[Any, str]]
+
+    def right(self) -> dict[str, Any]:
+        """Arguments that are right."""
+        return {name: good for name, (good, _) in self.arguments.items()}
 
 
 def no_numbers(problem: Any, state: Any) -> dict[str, Any]:
@@ -423,60 +420,42 @@ def all_calls(folder: pathlib.Path) -> dict[str, Call]:
     return solver_calls() | constructor_calls() | function_calls(folder)
 
 
-def try_cases(cases: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(outcome, finding or "") of as many cases, all of them if there are fewer."""
-    if not cases:
-        return
-    chosen = all_cases(seed)[:cases]
-    context = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(WORKERS, context, max_tasks_per_child=1) as pool_:
-        pieces = [chosen[i : i + 400] for i in range(0, len(chosen), 400)]
-        done = [pool_.submit(work, piece) for piece in pieces]
-        for future in futures.as_completed(done):
-            try:
-                yield from future.result()
-            except futures.process.BrokenProcessPool:
-                yield "finding", "a call hangs or kills its process; faulthandler has printed its traceback above"
-                return
+def try_cases(cases: int, seed: int) -> Iterator[list[Outcome]]:
+    """The outcomes of as many cases, all of them if there are fewer, piece by piece."""
+    chosen = all_cases(seed)[:cases] if cases else []
+    yield from in_processes(work, [(chosen[i : i + 1000],) for i in range(0, len(chosen), 1000)])
 
 
-def work(cases: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+def work(cases: list[tuple[str, str, str]]) -> list[Outcome]:
     """The outcomes of these cases. Before the first case of a call its right arguments are tried."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)
     outcomes = []
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         folder = pathlib.Path(name)
         result().save(folder / "result.npz")
         compared().save(folder / "comparison")
         calls = all_calls(folder)
-        os.chdir(folder)
         right: set[str] = set()
         for call, argument, value in cases:
+            made = calls[call]
             if call not in right:
-                calls[call].make(**{key: good for key, (good, _) in calls[call].arguments.items()})
+                made.make(**made.right())
                 right.add(call)
-            outcomes.append(judged(calls[call], call, argument, value))
-        os.chdir("/")
+            outcomes.append(
+                judged(
+                    lambda made=made, wrong={argument: pool()[value]}: refused(made, wrong),
+                    f"{call}({argument}={value})",
+                )
+            )
     return outcomes
 
 
-def judged(made: Call, call: str, argument: str, value: str) -> tuple[str, str]:
-    """What became of one case: the class of a clear error, or a finding."""
-    arguments = {key: good for key, (good, _) in made.arguments.items()} | {argument: pool()[value]}
-    faulthandler.dump_traceback_later(LIMIT, exit=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            made.make(**arguments)
-    except Exception as error:
-        if fuzz_api.documented(error):
-            return type(error).__name__, ""
-        text = "".join(traceback.format_exception(error, limit=-4))
-        return "finding", f"{call}({argument}={value}): an error that is none of ours\n{text}"
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    return "finding", f"{call}({argument}={value}): nonsense is accepted"
+def refused(call: Call, wrong: dict[str, Any]) -> str:
+    """Makes the call with a wrong argument, which must raise an error."""
+    call.make(**call.right() | wrong)
+    raise AssertionError("nonsense is accepted")
 
 
 def signature_gaps() -> list[str]:

@@ -301,6 +301,14 @@ def test_nan_in_the_data_is_told_with_its_sample(level, solver):
     assert end.restarts == ()
 
 
+def test_nan_in_the_data_that_acts_after_a_step_is_told_without_other_advice():
+    """SOBA's first step, with v = 0, leaves x where it is and makes v NaN."""
+    bad = ub.Dataset(np.asarray([1.0, np.nan, 1.0]))
+    problem = ub.Problem(f, g, 2.0, f_batches=bad, g_batches=ub.Dataset(np.ones(3)))
+    end = solve(problem=problem, x=np.ones(2), y=np.ones(2), steps=400)
+    assert end.message.endswith("in sample 1 of 3 (counted from 0): mend these rows of f_batches, or leave them out")
+
+
 def test_a_start_where_f_is_not_finite_is_told():
     problem = ub.Problem(lambda x, y, batch: jnp.sqrt(x) + y, lambda x, y, batch: (y - x) ** 2, 2.0)
     end = solve(problem=problem, x=-1.0)

@@ -1,7 +1,6 @@
 """Whether f and g are means over their batches, as data that come in parts need them to be."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -9,12 +8,12 @@ import jax.numpy as jnp
 
 from unibio.core import checks
 from unibio.core.batches import Batch, Dataset
+from unibio.core.programs import computed
 from unibio.core.tree import PyTree
 
 _ROWS = 4
 _CLEARLY = 1e-2  # a function that grows by less than this share of its value is not called a sum
 _MOST = 256  # entries of `_passed`; then it is emptied
-_COMPILE_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 _passed: set[Any] = set()  # structures and shapes of problems and variables that have passed the check
 
@@ -57,16 +56,15 @@ def _grown(functions: dict[str, Any], x: PyTree, y: PyTree) -> dict[str, list[fl
     """Finds the functions that grow by the same amount from one copy of a few rows to two and from two to three.
     Returns their three values by the name of the function."""
     found = {}
-    for name, values in _copies(functions, x, y, (1, 2)).items():
+    for name, values in computed(_copies, functions, x, y, times=(1, 2)).items():
         one, two = map(float, values)
         if abs(two - one) > _CLEARLY * max(abs(one), abs(two)):
-            three = float(_copies({name: functions[name]}, x, y, (3,))[name][0])
+            three = float(computed(_copies, {name: functions[name]}, x, y, times=(3,))[name][0])
             if abs((three - two) - (two - one)) <= _CLEARLY * abs(two - one):
                 found[name] = [one, two, three]
     return found
 
 
-@partial(jax.jit, static_argnums=3, compiler_options=_COMPILE_QUICKLY)
 def _copies(
     functions: dict[str, Any], x: PyTree, y: PyTree, times: tuple[int, ...]
 ) -> dict[str, tuple[jax.Array, ...]]:

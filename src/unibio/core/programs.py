@@ -1,8 +1,10 @@
 """Compiled programs, kept by what they compute: one for each function, structure and shape, and seconds of compilation
 apart from those of running."""
 
+import functools
 import hashlib
 import re
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -40,6 +42,9 @@ class Programs:
         self.programs: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # lowered, compiled
         self.most = most
         self.compile_seconds = 0.0  # of all programs so far
+        # Several threads may ask at once. It is not held while a program is compiled, so that two may be; if both are
+        # the same, one of them is kept.
+        self._lock = threading.Lock()
 
     def __call__(self, fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> tuple[Any, float, float]:
         """Calls fn(*args, **static) and waits for the result. Returns it, the seconds it ran, and the seconds that
@@ -60,12 +65,13 @@ class Programs:
         """SHA-256 of the program that a call with these arguments runs, as it is before the compiler changes it, and
         without the notes on how arguments and results lie on a mesh: on one device they are written in several ways."""
         call = _call(fn, args, static)
-        lowered = self.programs.get(call.name(LEAN, keep=True), (None, None))[0] or call.lowered()
-        return hashlib.sha256(_PLACES.sub("", lowered.as_text()).encode()).hexdigest()
+        found = self.programs.get(call.name(LEAN, keep=True), (None, None))[0] or lowered(fn, call.args, static)
+        return hashlib.sha256(_PLACES.sub("", found.as_text()).encode()).hexdigest()
 
     def _run(self, call: "_Call", program: Any, began: float) -> tuple[Any, float, float]:
         ready = time.perf_counter()
-        self.compile_seconds += ready - began
+        with self._lock:
+            self.compile_seconds += ready - began
         out = jax.block_until_ready(program(*call.args))
         return out, time.perf_counter() - ready, ready - began
 
@@ -75,11 +81,13 @@ class Programs:
         name = call.name(options, keep)
         found = self.programs.get(name)
         if found is None:
-            lowered = call.lowered()
-            found = self.programs[name] = lowered if keep else None, _compiled(lowered, options)
-        self.programs.move_to_end(name)
-        while len(self.programs) > self.most:
-            self.programs.popitem(last=False)
+            made = lowered(call.fn, call.args, call.static)
+            found = made if keep else None, _compiled(made, options)
+        with self._lock:
+            found = self.programs.setdefault(name, found)
+            self.programs.move_to_end(name)
+            while len(self.programs) > self.most:
+                self.programs.popitem(last=False)
         return found[1]
 
 
@@ -119,16 +127,6 @@ class _Call(NamedTuple):
         static = tuple(sorted(self.static.items()))
         return self.fn, static, self.structure, shapes, settings, options is LEAN, keep
 
-    def lowered(self) -> jax.stages.Lowered:
-        """The program before it is compiled."""
-        traced = jax.jit(_wrapped(self.fn, self.static)).trace(*self.args)
-        if any(checks.is_traced(value) for value in getattr(traced, "_consts", ())):
-            raise ClosedOver(
-                "f or g closes over a value that jit, vmap or grad is tracing: hand it in by x, by the data, or as a "
-                "field of an equinox Module."
-            )
-        return traced.lower()
-
 
 def _call(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> _Call:
     leaves, structure = jax.tree.flatten(args)
@@ -138,15 +136,26 @@ def _call(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> 
     return _Call(fn, args, static, leaves, structure)
 
 
-def _compiled(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
+def lowered(fn: Callable[..., Any], args: PyTree, static: dict[str, Hashable]) -> jax.stages.Lowered:
+    """The program of a call with these arguments before compilation; JAX keeps nothing of it."""
+    traced = jax.jit(_wrapped(fn, static)).trace(*args)
+    if any(checks.is_traced(value) for value in getattr(traced, "_consts", ())):
+        raise ClosedOver(
+            "f or g closes over a value that jit, vmap or grad is tracing: hand it in by x, by the data, or as a field "
+            "of an equinox Module."
+        )
+    return traced.lower()
+
+
+def _compiled(program: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
     if jax.config.values["jax_disable_most_optimizations"]:
         options = QUICK
     if jax.default_backend() == "cpu":
         try:
-            return lowered.compile(compiler_options=options)
+            return program.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError:  # this compiler does not know the options; any other error comes again
-            return lowered.compile()
-    return lowered.compile()
+            return program.compile()
+    return program.compile()
 
 
 def _wrapped(fn: Callable[..., Any], static: dict[str, Hashable]) -> Callable[..., Any]:
@@ -169,3 +178,18 @@ def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
         return compiled.quick(fn, *args, **static)[0]
     except ClosedOver:
         return fn(*args, **static)
+
+
+def kept_jit(fn: Callable[..., Any], most: int = 64) -> Callable[..., Any]:
+    """`jax.jit(fn)` for functions that others trace and differentiate, which a compiled program cannot be. JAX would
+    keep what it knows of every problem with new functions, so here too each structure of the arguments has a wrapper of
+    its own, and the last `most` of them are kept."""
+
+    @functools.lru_cache(most)
+    def made(structure: Hashable) -> Callable[..., Any]:
+        return jax.jit(_wrapped(fn, {}))
+
+    def call(*args: PyTree) -> Any:
+        return made(jax.tree.structure(args))(*args)
+
+    return functools.wraps(fn)(call)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from unibio.core import linear, oracle, tree
 from unibio.core.problem import Problem, check_functions, prepare
+from unibio.core.programs import kept_jit
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.hypergradients.preconditioners import Auto
@@ -56,7 +57,7 @@ def _argmin_jvp(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tu
     return y, _tangent(problem, x, y, problem_dot, x_dot)
 
 
-@jax.jit
+@kept_jit
 def _solve(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     check_functions(problem, x, y0)
     y, info = Newton()(problem, x, y0)
@@ -65,7 +66,7 @@ def _solve(problem: Problem, x: PyTree, y0: PyTree) -> PyTree:
     return tree.or_nan(info.status == Status.ok, point.y)
 
 
-@jax.jit
+@kept_jit
 def _tangent(problem: Problem, x: PyTree, y: PyTree, problem_dot: PyTree, x_dot: PyTree) -> PyTree:
     """−H⁻¹ of the change of ∇_y g along (problem_dot, x_dot); None stands for no change."""
 

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unibio.core import checks, tree
 from unibio.core.problem import Problem, prepare
+from unibio.core.programs import lowered
 from unibio.core.protocols import BilevelSolver, Calls, State
 from unibio.core.tree import PyTree
 from unibio.distributed.dataset import SAMPLES
@@ -220,14 +221,12 @@ def depends_on(
     solver, measure = _stacked(cast), tree.cast(as_measure(metrics), tree.dtype(x0))
     state = jax.eval_shape(initialise_many, solver, problem, x0, y0, keys)[0]
     number = jnp.int32(1)
-    lowered = [
-        jax.jit(initialise_many).lower(solver, problem, x0, y0, keys),
-        jax.jit(advance_many, static_argnames="capacity").lower(
-            solver, problem, state, keys, number, number, capacity=CAPACITY
-        ),
-        jax.jit(evaluate_many).lower(measure, problem, state),
+    several = [
+        lowered(initialise_many, (solver, problem, x0, y0, keys), {}),
+        lowered(advance_many, (solver, problem, state, keys, number, number), {"capacity": CAPACITY}),
+        lowered(evaluate_many, (measure, problem, state), {}),
     ]
-    programs = [hashlib.sha256(each.as_text().encode()).hexdigest() for each in lowered]
+    programs = [hashlib.sha256(each.as_text().encode()).hexdigest() for each in several]
     where = circumstances()
     given = identity(problem, (*cast, measure, keys), x0, y0, keys[0])
     return given | {"programs": programs, "versions": where["versions"], "settings": where["settings"]}

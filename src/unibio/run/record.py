@@ -153,12 +153,14 @@ class Record:
         x, y = (self.x0, y0) if state is None else (state.x, state.y)
         history, metrics = self.history.since(0), self.metrics.since(0)
         again = [f"{reason} ({_times(count)})" for reason, count in Counter(self.restarts).items()]
-        notes = [why, *_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics), *again]
+        notes = [*_notes(history), *_still_note(self.x0, x, self.step), *_lower_note(metrics)]
+        if status == Status.not_finite:  # nothing that follows from NaN in the data is worth a word of advice
+            notes = []
         return Result(
             x,
             y,
             status,
-            "; ".join(notes),
+            "; ".join([why, *notes, *again]),
             self.step,
             Calls(*(int(c) for c in self.calls)),
             self.seconds,
