@@ -444,10 +444,7 @@ def work(cases: list[tuple[str, str, str]]) -> list[Outcome]:
                 made.make(**made.right())
                 right.add(call)
             outcomes.append(
-                judged(
-                    lambda made=made, wrong={argument: pool()[value]}: refused(made, wrong),
-                    f"{call}({argument}={value})",
-                )
+                judged(functools.partial(refused, made, {argument: pool()[value]}), f"{call}({argument}={value})")
             )
     return outcomes
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from concurrent import futures
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +118,7 @@ def test_many_problems_from_fresh_functions_do_not_grow_a_process(call, before, 
 def test_a_program_that_another_thread_has_just_thrown_away_is_found():
     kept = Programs(most=1)
 
-    class Interrupted(collections.OrderedDict):
+    class Interrupted(collections.OrderedDict[Any, Any]):
         """In the middle of a search another thread needs the only place."""
 
         def get(self, name, default=None):
