@@ -1,6 +1,6 @@
 """Runs that write checkpoints where something is wrong with the disk, and a table of what came out.
 
-    python scripts/disk_test.py [--markdown]
+    python scripts/disk_test.py [--markdown] [--only TEXT]
 
 Each line is a run of 60 steps with a checkpoint every 5 steps and a log, in a process of its own, on: a full disk (a
 tmpfs of 64 KB that somebody else has filled), a disk that fills up and is emptied again, a limit on the size of a file
@@ -244,15 +244,16 @@ def main() -> int:
     """Tries every case and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--markdown", action="store_true", help="print the table for a page")
-    markdown = parser.parse_args().markdown
+    parser.add_argument("--only", default="", metavar="TEXT", help="the cases with this text in their names")
+    chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "run").mkdir()
         wanted = str(start(RUN, Path(name) / "run", "", "")["x"])
     failed = 0
-    for case in CASES:
+    for case in [case for case in CASES if chosen.only in case.name]:
         outcome, wrong = tried(case, wanted)
         failed += bool(wrong)
-        print(f"| {case.name} | {outcome} |" if markdown else f"{case.name}: {outcome}", flush=True)
+        print(f"| {case.name} | {outcome} |" if chosen.markdown else f"{case.name}: {outcome}", flush=True)
         if wrong:
             print(f"WRONG ({case.name}): {wrong}", flush=True)
     return 1 if failed else 0

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -12,19 +13,8 @@ NAMES = ["", " ", "nonsense", "ünïcødé", "🦊", "../x", "-", "--", "a" * 50
          "[red]x[/]"]  # fmt: skip
 NUMBERS = ["", "nan", "inf", "-inf", "1e400", "-1", "0", "abc", "1,2", "١٢", "1e-400", "0x10", "99999999999999999999",
            "1_0", "½", "--", " 3", "1e300", "1e-300", "-0.0", "2.5", "True"]  # fmt: skip
-SMALL = [
-    "",
-    "nan",
-    "-1",
-    "0",
-    "abc",
-    "1e3",
-    "2.5",
-    "½",
-    "--",
-    "inf",
-    "-99999999999999999999",
-]  # none of them makes a run long
+# None of these makes a run long.
+SMALL = ["", "nan", "-1", "0", "abc", "1e3", "2.5", "½", "--", "inf", "-99999999999999999999"]
 SETS = ["hidden", "hidden=", "=3", "hidden=abc", "hidden=1.5", "nope=1", "p=1", "p=", "p=nan", "p=3,x", "noise=2",
         "noise=-1", "noise=nan", "epochs=0", "epochs=-3", "train=0", "train=-5", "curve=0", "curve=1.5", "seeds=0",
         "data=", "data=nowhere", "data=../foreign", "seed=3", "test=-1", "validation=x", "tuning=0", "p=inf", "noise=",
@@ -77,17 +67,8 @@ def theory(rng: Any, folder: pathlib.Path) -> Case:
         value = any_of(rng, [*NUMBERS, "3", "0.1"])
         words += [str(name), value]
         refuse |= value in WRONG[str(name)]
-    plots = [
-        "x.svg",
-        "x.gif",
-        "",
-        ".",
-        "nowhere/x.svg",
-        "../foreign",
-        "../foreign/precious.txt/x.svg",
-        "a" * 300 + ".svg",
-        "\udcff.png",
-    ]
+    plots = ["x.svg", "x.gif", "", ".", "nowhere/x.svg", "../foreign", "../foreign/precious.txt/x.svg",
+             "a" * 300 + ".svg", "\udcff.png"]  # fmt: skip
     where = any_of(rng, plots)
     words += ["--plot", where] if rng.random() < 0.2 else []
     writes = [folder / "cwd" / where] if where.endswith("g") and len(where) < 20 else []
@@ -109,7 +90,7 @@ def constants(rng: Any, folder: pathlib.Path) -> Case:
     )
     content = mutated(rng, text.encode()) if rng.random() < 0.3 else text.encode()
     path.write_bytes(content)
-    target = any_of(rng, [str(path)] * 12 + ["", ".", "nowhere.json", "/dev/null", str(path / "x")])
+    target = any_of(rng, [str(path)] * 12 + ["", ".", "nowhere.json", str(path / "x")])
     return Case(
         ["theory", "--constants", target, *([] if rng.random() < 0.8 else ["--p", "3"])], [], repr(content[:400])
     )
@@ -162,10 +143,11 @@ def outputs(rng: Any, folder: pathlib.Path) -> Case:
     """Output folders that are files, belong to somebody else, cannot be made, or are links to such."""
     (folder / "cwd" / "link").symlink_to(folder / "foreign")
     (folder / "foreign" / "forged").mkdir()
+    os.mkfifo(folder / "foreign" / "pipe")
     marker = any_of(rng, ["", "{}", '{"made_by": "unibio reproduce", "format": 9}', "[1]", "[" * 100_000, "\0"])
     (folder / "foreign" / "forged" / "unibio.json").write_text(marker)
     places = ["../foreign", "../foreign/precious.txt", "../foreign/precious.txt/x", "link", "../foreign/forged", ".",
-              "/dev/null", "/proc/nothing", "a" * 300, "", "\udcff/x" * 200, "/dev/null/x"]  # fmt: skip
+              "../foreign/pipe", "a" * 300, "", "\udcff/x" * 200, "../foreign/pipe/x"]  # fmt: skip
     command = any_of(
         rng,
         [["reproduce", "schedules"], ["reproduce", "--replot"], ["compare", "SOBA", "--steps", "1", "--seeds", "1"]],
@@ -214,16 +196,8 @@ def forged(rng: Any, folder: pathlib.Path) -> Case:
     """`unibio reproduce --replot` where somebody has written a part with right checksums and wrong content."""
     part = folder / "out" / "schedules"
     facts = json.loads((part / "result.json").read_text())
-    texts = [
-        "other\n1\n",
-        "p\n",
-        "",
-        "p,epsilon\n1\n",
-        "p\n" + '"' * 9,
-        "a,b\n1,2\n",
-        "\0\n",
-        "p\n" + "9" * 5000 + "\n",
-    ]
+    texts = ["other\n1\n", "p\n", "", "p,epsilon\n1\n", "p\n" + '"' * 9, "a,b\n1,2\n", "\0\n",
+             "p\n" + "9" * 5000 + "\n"]  # fmt: skip
     name, text = any_of(rng, ["totals.csv", "other.csv"]), any_of(rng, texts)
     (part / name).write_text(text)
     facts["sha256"] = {name: hashlib.sha256(text.encode()).hexdigest()}
@@ -308,13 +282,8 @@ def sentences(rng: Any, folder: pathlib.Path) -> Case:
                 any_of(rng, [b"", b"a\nb\n", b"\xff\n", b"neutral\n"])
             )
     else:
-        odd = [
-            b'{"gold_label": 3}',
-            b"[]",
-            b'{"gold_label": null, "sentence1": "a", "sentence2": "b"}',
-            b"null",
-            b"[" * 100_000,
-        ]
+        odd = [b'{"gold_label": 3}', b"[]", b'{"gold_label": null, "sentence1": "a", "sentence2": "b"}', b"null",
+               b"[" * 100_000]  # fmt: skip
         odd += [
             b'{"gold_label": "neutral", "sentence1": 3, "sentence2": []}',
             b'{"gold_label": [], "sentence1": "a", "sentence2": "b"}',
@@ -362,6 +331,6 @@ def others(rng: Any, folder: pathlib.Path) -> Case:
         ["theory", "--constants"], ["theory", "a", "b"], ["reproduce", "--out"], ["theory", "--p", "3", "--p"],
         ["reproduce", "--replot", "--out", "nowhere"], ["compare", "SOBA", "--steps", "1", "--calls", "1"],
         ["compare", "SOBA", "SOBA", "--tune", "--steps", "0"], [name, any_of(rng, NAMES)], ["theory", f"--{name}"],
-        ["reproduce", "schedules", "--full", "--replot", "--out", "../foreign"], ["theory", "--help", "x"],
+        ["reproduce", "schedules", "--full", "--replot", "--out", "../foreign"], ["theory", "--help", "x"]
     ]  # fmt: skip
     return Case(any_of(rng, lines), [folder / "cwd" / "made"])

@@ -1,6 +1,7 @@
 """Folders of checkpoints in which somebody else has been at work: copies, forgeries, read-only, another key."""
 
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -81,6 +82,16 @@ def test_a_result_is_not_continued_by_another_run(change, field):
         solve(resume=part, **change)
     smaller = ub.SOBA(0.025, 0.05)  # which is a decision, not a mistake
     assert solve(resume=part, solver=smaller).steps == 40
+
+
+def test_the_data_are_digested_when_it_is_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr("unibio.run.identity.digest", lambda variable: asked.append(variable) or "made")
+    part = solve(steps=20)
+    assert not asked
+    assert part.origin["x0"] == "made"
+    assert pickle.loads(pickle.dumps(part.origin)) == dict(part.origin)
+    assert len(asked) == 5  # solver, problem, x0, y0, key: once
 
 
 def test_copies_and_notes_are_left_alone(tmp_path):

@@ -47,7 +47,9 @@ def test_a_log_that_cannot_be_written(tmp_path):
     log(ROWS[1])  # said once
 
 
-@pytest.mark.parametrize("line", ["5", "null", '"a"', "[]", "{}", '{"step": "a"}', "[" * 10**5, "not JSON", ""])
+@pytest.mark.parametrize(
+    "line", ["5", "null", '"a"', "[]", "{}", '{"step": "a"}', '{"step": Infinity}', "[" * 10**5, "not JSON", ""]
+)
 def test_a_file_with_other_lines_is_kept(tmp_path, line):
     """What no run has written is not lost, and does not end the run."""
     path = tmp_path / "log"

@@ -160,10 +160,10 @@ def class_labels(name: str, value: object, classes: int | None = None) -> None:
     most = np.inf if classes is None else classes - 1
     wrong = np.flatnonzero((whole < 0) | (whole > most))
     if wrong.size:
+        more = f", and {wrong.size - 1} more are wrong" if wrong.size > 1 else ""
         known = "0, 1, …" if classes is None else f"0 to {classes - 1}, because the model has {classes} outputs"
         raise ValueError(
-            f"{name}: sample {wrong[0]} has the label {whole[wrong[0]]}, and {wrong.size - 1} others are wrong, too; "
-            f"labels are numbers of classes, {known}."
+            f"{name}: sample {wrong[0]} has the label {whole[wrong[0]]}{more}; labels are numbers of classes, {known}."
         )
 
 

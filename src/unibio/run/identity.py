@@ -6,10 +6,13 @@ computed again when a run is resumed. `circumstances` says under which versions 
 there are the same bits expected; elsewhere the probe must agree up to rounding.
 """
 
+import functools
 import hashlib
 import platform
 import re
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +41,32 @@ def identity(problem: Problem, solver: PyTree, x: PyTree, y: PyTree, key: jax.Ar
         "y0": digest(y),
         "key": f"{key.dtype} {digest(key)}",
     }
+
+
+class Origin(Mapping[str, Any]):
+    """The `identity` of what a run is given, computed when somebody first asks for it: that takes some 1.7 s for 1 GB
+    of data, and most runs are never asked. Until then it holds what it was given. Pickled it becomes a dict."""
+
+    def __init__(self, *given: PyTree) -> None:
+        self._given = given
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        made = identity(*self._given)
+        self._given = ()
+        return made
+
+    def __getitem__(self, name: str) -> Any:
+        return self.facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.facts)
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def __reduce__(self) -> Any:
+        return dict, (self.facts,)
 
 
 def circumstances() -> Facts:

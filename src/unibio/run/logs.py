@@ -1,6 +1,7 @@
 """Callbacks that write down a run while it goes on: `solve(…, callbacks=[JSONLines("log.jsonl"), Lines()])`."""
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -114,4 +115,5 @@ def _row(line: bytes) -> tuple[float, float] | None:
     except (ValueError, RecursionError):
         return None
     numbers = (row.get("restarts", 0), row.get("step")) if isinstance(row, dict) else (None, None)
-    return numbers if all(isinstance(number, (int, float)) for number in numbers) else None  # type: ignore[return-value]
+    ours = all(isinstance(number, (int, float)) and abs(number) < math.inf for number in numbers)
+    return numbers if ours else None  # type: ignore[return-value]

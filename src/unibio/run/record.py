@@ -49,7 +49,7 @@ class Record:
     ) -> None:
         self.x0 = x0
         self.anchor = anchor
-        self.origin = dict(origin)
+        self.origin = origin
         self.step = 0 if resume is None else resume.steps
         self.calls = np.zeros(4, np.int64) if resume is None else np.asarray(resume.calls, np.int64)
         self.seconds = 0.0 if resume is None else resume.seconds

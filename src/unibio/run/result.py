@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.distributed.processes import gathered, is_leader, spans_processes
 from unibio.files import figures
-from unibio.files.archive import Facts
 from unibio.files.atomic import write_file
 from unibio.files.store import Table as Table
 
@@ -50,7 +50,7 @@ class Result:
     metrics: Table
     state: Any = None
     restarts: tuple[str, ...] = ()
-    origin: Facts = dataclasses.field(default_factory=dict)
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         last = {name: float(self.metrics[name][-1]) for name in ("phi", "gradient_norm") if name in self.metrics}

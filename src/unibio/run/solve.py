@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from unibio.run.back_off import BackOff, in_force
 from unibio.run.between import Between, View
 from unibio.run.checkpoints import Checkpoints, Keeper
 from unibio.run.driver import Driver, KeepFinite
-from unibio.run.identity import identity
+from unibio.run.identity import Origin
 from unibio.run.logs import Callback, Teller
 from unibio.run.mesh_checkpoints import MeshKeeper
 from unibio.run.metrics import Measurements, Metric, as_measure
@@ -81,8 +81,10 @@ def solve(
     measure = tree.cast(as_measure(metrics), tree.dtype(x0))
     rules = several("stop", stop, StopWhen, Condition, "Below(…), MaxSeconds(…) or MaxCalls(…)")
     callbacks = several("callbacks", callbacks, Callback, Teller, "functions of one dictionary")
-    origin = identity(problem, solver, x0, y0, key)
-    keeper = None if checkpoint is None else _keeper(checkpoint, origin, solver, x0, y0, key)
+    together = spans_processes((problem, x0, y0))
+    origin: Mapping[str, Any] = Origin(problem, solver, x0, y0, key)
+    origin = dict(origin) if together else origin  # in which all processes must take part
+    keeper = None if checkpoint is None else _keeper(checkpoint, dict(origin), solver, x0, y0, key)
     solver = placed(solver, x0, y0)
     shapes = jax.eval_shape(initialise, solver, problem, x0, y0, key)[0]
     resumed, anchor = _resumed(resume, keeper, shapes, steps, origin)
@@ -91,7 +93,6 @@ def solve(
     now, state = in_force(solver, record.restarts), None if resumed is None else resumed.state
     if keeper is not None and resumed is not None:
         keeper.check(View(problem, now, state, record, steps, begins=True))
-    together = spans_processes((problem, x0, y0))
     known = keeper is not None and resumed is not None
     every = max(1, steps // 100) if every is None else every
     measurements = [Measurements(measure, every, known)] if measure.metrics else []
@@ -155,7 +156,7 @@ def _sorted(callbacks: list[Between]) -> tuple[list[Between], list[Callback]]:
 
 
 def _resumed(
-    resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int, origin: Facts
+    resume: Any, keeper: Keeper | None, shapes: PyTree, steps: int, origin: Mapping[str, Any]
 ) -> tuple[Result | None, Anchor | None]:
     """The run that is continued, if there is one: the given Result, or what the newest checkpoint has."""
     if resume is not None and not isinstance(resume, Result):
@@ -172,7 +173,7 @@ def _resumed(
     return resume, anchor
 
 
-def _check_resume(resume: Result, steps: int, wanted: PyTree, origin: Facts) -> None:
+def _check_resume(resume: Result, steps: int, wanted: PyTree, origin: Mapping[str, Any]) -> None:
     """Refuses a Result of a run with another start, key or problem, whose state is not one of this solver, or that is
     beyond `steps`. The solver's numbers may differ: to go on with smaller steps is a decision."""
     differing = [name for name in resume.origin if name != "solver" and resume.origin[name] != origin.get(name)]

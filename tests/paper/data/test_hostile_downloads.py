@@ -27,7 +27,7 @@ class Server(http.server.HTTPServer):
 
     def __init__(self, body, most):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.body, self.most, self.starts = body, most, []
+        self.body, self.most, self.starts, self.chunked = body, most, [], False
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -37,9 +37,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
         self.server.starts.append(start)
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(self.server.body) - start))
+        rest = self.server.body[start:]
+        length = ("Transfer-Encoding", "chunked") if self.server.chunked else ("Content-Length", str(len(rest)))
+        self.send_header(*length)
         self.end_headers()
-        self.wfile.write(self.server.body[start : start + self.server.most])
+        self.wfile.write(f"{len(rest):x}\r\n".encode() * self.server.chunked)
+        self.wfile.write(rest[: self.server.most])
+        if self.server.chunked and len(rest) <= self.server.most:
+            self.wfile.write(b"\r\n0\r\n\r\n")
 
     def log_message(self, *args):
         pass
@@ -71,6 +76,14 @@ def test_a_connection_that_breaks_off_is_taken_up_again(tmp_path, serve):
     download.fetch(archive, tmp_path, lambda done, total: seen.append((done, total)))
     assert server.starts == [0, 5000, 10000]
     assert {total for _, total in seen} == {len(server.body)}
+    assert (tmp_path / "one.txt").read_text() == BODY_OF
+
+
+def test_a_connection_that_breaks_off_is_noticed_where_no_length_was_announced(tmp_path, serve):
+    server, archive = serve(archive_bytes(), most=5000)
+    server.chunked = True
+    download.fetch(archive, tmp_path)
+    assert server.starts == [0, 5000, 10000]
     assert (tmp_path / "one.txt").read_text() == BODY_OF
 
 

@@ -88,13 +88,13 @@ def _download(archive: Archive, part: Path, progress: Callable[[int, int], None]
     try:
         for attempt in range(_ATTEMPTS):
             before = part.stat().st_size if part.exists() else 0
-            have, total = _attempt(archive, part, before, progress)
-            if have >= total:
+            have, total, broken = _attempt(archive, part, before, progress)
+            if have >= total and not broken:
                 return
             if have <= before or attempt == _ATTEMPTS - 1:
                 raise ValueError(
-                    f"{archive.url} has ended the connection after {have} of {total} bytes. Run the same command "
-                    f"again, and it goes on from there. {advice}"
+                    f"{archive.url} has ended the connection after {have}{f' of {total}' * (total > 0)} bytes. Run the "
+                    f"same command again, and it goes on from there. {advice}"
                 )
     except urllib.error.HTTPError as error:
         why = f"{archive.url} answers {error.code} {error.reason}: the server was reached but did not send the file"
@@ -104,15 +104,15 @@ def _download(archive: Archive, part: Path, progress: Callable[[int, int], None]
         raise ValueError(f"cannot reach {archive.url} ({reason}). {advice}") from None
 
 
-def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, int], None]) -> tuple[int, int]:
+def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, int], None]) -> tuple[int, int, bool]:
     """One connection: appends to the `have` bytes in `part` what the server sends. Returns how many bytes are there
-    then, and how many there will be in all as far as the server has said."""
+    then, how many there will be in all as far as the server has said, and whether the connection broke."""
     request = urllib.request.Request(archive.url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # there are no bytes after those that we have
-            return have, have
+            return have, have, False
         raise
     with answer:
         if have and not _continues(answer, have):  # it sends the whole file
@@ -121,12 +121,14 @@ def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, i
         total = have + int(announced) if announced.isdecimal() else 0
         _check_size(archive, max(have, total))
         with os.fdopen(os.open(part, _WRITE | (os.O_APPEND if have else os.O_TRUNC), 0o666), "wb") as file:
-            while block := _read(answer):
+            block, broken = _read(answer)
+            while block:
                 have += len(block)
                 _check_size(archive, have)
                 file.write(block)
                 progress(have, total)
-    return have, total
+                block, broken = _read(answer)
+    return have, total, broken
 
 
 # Never through a link: the file that it points to would be overwritten.
@@ -139,12 +141,12 @@ def _continues(answer: http.client.HTTPResponse, have: int) -> bool:
     return answer.status == 206 and where.startswith(f"bytes {have}-")
 
 
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    """The next block; b"" at the end, and also if the connection breaks, because what has come is worth keeping."""
+def _read(answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
+    """What has come, b"" at the end, and whether the connection broke, which is no error: what has come is kept."""
     try:
-        return answer.read(_BLOCK)
+        return answer.read1(_BLOCK), False
     except (http.client.HTTPException, ConnectionError, TimeoutError):
-        return b""
+        return b"", True
 
 
 def _check_size(archive: Archive, size: int) -> None:
