@@ -155,16 +155,6 @@ def test_a_download_has_a_limit(tmp_path, serve, most):
     assert not (tmp_path / "a.zip.part").exists()
 
 
-def test_an_extraction_has_a_limit(tmp_path, serve):
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as bomb:
-        bomb.writestr("d/one.txt", bytes(2**24))
-    _, archive = serve(made.getvalue())
-    with pytest.raises(ValueError, match=r"d/one.txt unpacks to more than 1 MB; nothing of it was kept"):
-        download.fetch(archive._replace(most_extracted=2**20), tmp_path)
-    assert not (tmp_path / "one.txt").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "others"),
     [("snli_1.0_dev.jsonl", ()), ("dev.tsv", ()), ("s2.dev", ("s1.dev", "labels.dev"))],
