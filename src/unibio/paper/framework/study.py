@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
-from unibio.core.protocols import BilevelSolver, State
+from unibio.core.protocols import BilevelSolver, LowerSolver, State
 from unibio.files.tables import Row, Rows, Tables
 from unibio.problems import example3
 from unibio.run.programs import Log
@@ -169,6 +170,24 @@ def on_example3(
     ‖∇Φ(x_t)‖."""
     both = jnp.asarray(start)
     return trajectory(example3(p, noise, noise), solver, both, both, steps, key, watch=watch)[1]
+
+
+def degenerate_ends(
+    lower: LowerSolver, orders: Sequence[float], keys: jax.Array, told: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """|w| after a lower solver has minimised |w|^p/p, whose minimiser 0 is degenerate for p > 2, from w = 1 with noise
+    of variance 1 on the gradient; and the gradients that it took. Both are arrays with a row for each p and a column
+    for each key. `told` are the orders that the solver is told, by default the true ones."""
+
+    def one(p: jax.Array, stated: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        w, taken = lower(
+            lambda w, e: spow(w, p - 1) + e, lambda count: jax.random.normal(key, (count,)), jnp.asarray(1.0), stated
+        )
+        return jnp.abs(w), taken
+
+    each = jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))
+    ends, taken = each(jnp.asarray(orders), jnp.asarray(orders if told is None else told), keys)
+    return np.asarray(ends), np.asarray(taken)
 
 
 def running_slope(values: np.ndarray) -> float:

@@ -1,14 +1,12 @@
 """How fast Epoch-SGD approaches a minimiser where the Hessian is 0, for p = 2, 4, 6, 8 (Theorem 2)."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
-from unibio.core.coordinates import spow
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress
+from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress, degenerate_ends
 
 TITLE = "How fast does Epoch-SGD approach a degenerate minimiser? (Theorem 2)"
 PAPER = "After T steps the distance to the minimiser is ‖y − y*‖ = Õ(T^{−1/(2(p−1))})."
@@ -27,31 +25,16 @@ def run(options: Options, progress: Progress) -> Tables:
     repetitions), and the slope of the theory.
     """
     keys = jax.random.split(jax.random.key(options.seed), REPETITIONS)
-    orders = jnp.asarray(ORDERS)
     rows: Rows = []
     samples: list[np.ndarray] = []  # an array (orders, repetitions) for each budget
     for budget in (*BUDGETS, *(LONGER if options.full else ())):
         progress(f"T = {budget:,}")
-        solver = EpochSGD(steps=budget, step_size=0.5)
-
-        def distance(p: jax.Array, key: jax.Array, solver: EpochSGD = solver) -> jax.Array:
-            noise = jax.random.normal(key, (solver.steps,))
-            w, _ = solver(lambda w, e: spow(w, p - 1) + e, lambda count: noise, jnp.asarray(1.0), p)
-            return jnp.abs(w)
-
-        samples.append(np.asarray(jax.jit(jax.vmap(jax.vmap(distance, (None, 0)), (0, None)))(orders, keys)))
-        for p, values in zip(ORDERS, samples[-1], strict=True):
-            steps = int(solver.schedule(p).total)
-            error = float(values.std() / np.sqrt(REPETITIONS))
+        ends, taken = degenerate_ends(EpochSGD(steps=budget, step_size=0.5), ORDERS, keys)
+        samples.append(ends)
+        for p, values, steps in zip(ORDERS, ends, taken[:, 0].tolist(), strict=True):
+            mean, error = float(values.mean()), float(values.std() / np.sqrt(REPETITIONS))
             rows.append(
-                {
-                    "p": p,
-                    "budget": budget,
-                    "steps": steps,
-                    "seeds": REPETITIONS,
-                    "distance": float(values.mean()),
-                    "error": error,
-                }
+                {"p": p, "budget": budget, "steps": steps, "seeds": REPETITIONS, "distance": mean, "error": error}
             )
     rng = np.random.default_rng(options.seed)
     slopes: Rows = []
