@@ -88,8 +88,8 @@ class Cleaned(NamedTuple):
 class _Average(NamedTuple):
     P: Array
     weights: Array  # (kinds so far, members)
-    factors: Array  # of the logits, alike
-    factor: float  # of the average
+    factors: Array  # (kinds so far, members), by which the logits of each member are multiplied
+    factor: float  # by which the average of the logits is multiplied
 
 
 def make_folds(values: Array, trusted: Array, random: np.random.Generator, folds: int = FOLDS) -> Array:
