@@ -116,7 +116,8 @@ def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, i
             return have, have
         raise
     with answer:
-        if have and not _continues(answer, have):  # it sends the whole file
+        where = answer.headers.get("Content-Range") or f"bytes {have}-"
+        if answer.status != 206 or not where.startswith(f"bytes {have}-"):  # it sends the whole file
             have = 0
         announced = answer.headers.get("Content-Length") or ""
         total = have + int(announced) if announced.isdecimal() else 0
@@ -132,12 +133,6 @@ def _attempt(archive: Archive, part: Path, have: int, progress: Callable[[int, i
 
 # Never through a link: the file that it points to would be overwritten.
 _WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-
-
-def _continues(answer: http.client.HTTPResponse, have: int) -> bool:
-    """Whether the server sends the bytes after those that we have."""
-    where = answer.headers.get("Content-Range") or f"bytes {have}-"
-    return answer.status == 206 and where.startswith(f"bytes {have}-")
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:

@@ -4,6 +4,7 @@ An experiment is a module with the names that the protocol `Experiment` lists.
 """
 
 import concurrent.futures as futures
+import enum
 import importlib
 import json
 import sys
@@ -45,9 +46,16 @@ BY_NAME = {
     "DIR/index.html; it cannot decide the claim. With --full it takes hours, on the paper's data if unibio data snli "
     "has fetched them"
 }
-# What an experiment says of the paper's claim.
-CONFIRMED, CORRECTED, REFUTED, OURS = "confirmed", "corrected", "refuted", "our own question"
 SECONDS = "seconds"  # the name of the table of times, the only one that differs between two runs with the same options
+
+
+class Outcome(enum.StrEnum):
+    """What an experiment says of the paper's claim."""
+
+    confirmed = "confirmed"
+    corrected = "corrected"
+    refuted = "refuted"
+    ours = "our own question"
 
 
 class Options(NamedTuple):
@@ -77,7 +85,8 @@ class Experiment(Protocol):
 
     - `summary(tables)`: the rows that the report shows, instead of the last table that holds no times. Its docstring is
       the caption.
-    - `outcome(tables)`: CONFIRMED, CORRECTED or REFUTED; without it the part counts as OURS, a question of our own.
+    - `outcome(tables)`: `Outcome.confirmed`, `.corrected` or `.refuted`; without it the part counts as `Outcome.ours`,
+      a question of our own.
     - `TERMS`: what columns mean that the report does not know, {column: text}.
 
     A table with a column `seeds` tells the report how many runs a curve or a number stands for.
@@ -109,21 +118,10 @@ def summary(experiment: Experiment, tables: Tables) -> Rows:
     return own(tables) if own else [rows for table, rows in tables.items() if table != SECONDS][-1]
 
 
-def caption(experiment: Experiment) -> str:
-    """What the rows of `summary` are, or "" where the experiment has none of its own."""
-    return " ".join((getattr(getattr(experiment, "summary", None), "__doc__", None) or "").split())
-
-
-def terms(experiment: Experiment) -> dict[str, str]:
-    """The columns that the experiment explains itself."""
-    own: dict[str, str] = getattr(experiment, "TERMS", {})
-    return own
-
-
-def outcome(experiment: Experiment, tables: Tables) -> str:
+def outcome(experiment: Experiment, tables: Tables) -> Outcome:
     """What the experiment says of the paper's claim."""
     own = getattr(experiment, "outcome", None)
-    return own(tables) if own else OURS
+    return own(tables) if own else Outcome.ours
 
 
 def answer(verdict: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress, degenerate_ends
+from unibio.paper.framework.study import Options, Outcome, Progress, degenerate_ends
 
 TITLE = "How fast does Epoch-SGD approach a degenerate minimiser? (Theorem 2)"
 PAPER = "After T steps the distance to the minimiser is ‖y − y*‖ = Õ(T^{−1/(2(p−1))})."
@@ -66,15 +66,15 @@ def draw(tables: Tables) -> "plot.Figure":
     return made
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if no interval (99 %) of a fitted slope lies above the slope of the theory."""
-    return CONFIRMED if all(row["low"] <= row["theory"] for row in tables["slopes"]) else REFUTED
+    return Outcome.confirmed if all(row["low"] <= row["theory"] for row in tables["slopes"]) else Outcome.refuted
 
 
 def verdict(tables: Tables) -> str:
     """Judges Theorem 2's rate: the fitted slope of the distance against the budget beside the theory's, for each p."""
     text = ", ".join(f"{row['slope']:.3f} ({row['theory']:.3f})" for row in tables["slopes"])
-    rate = "at the rate of Theorem 2" if outcome(tables) == CONFIRMED else "more slowly than Theorem 2 says"
+    rate = "at the rate of Theorem 2" if outcome(tables) == Outcome.confirmed else "more slowly than Theorem 2 says"
     return (
         f"Epoch-SGD approaches a degenerate minimiser {rate}. For p = 2, 4, 6, 8 the fitted slopes of the distance "
         f"against the number of steps on logarithmic axes, with the theory's in parentheses, are {text}."
