@@ -59,7 +59,7 @@ class Linear:
         return Fitted(self._held_out(models, folds, classes), np.stack(models), unfinished)
 
     def blend(self, parts: list[tuple[float, Array, int]]) -> "LinearModel":
-        """The average of linear models is linear."""
+        """The weighted average of the models, which is a linear model again."""
         coefficients = [weight * models[member][:, -1].astype(np.float64) for weight, models, member in parts]
         return LinearModel(np.sum(coefficients, axis=0))
 

@@ -33,7 +33,7 @@ class Fits(NamedTuple):
 
 
 def logits(table: Table, coefficients: Array) -> Array:
-    """Logits (rows, lanes, classes)."""
+    """The logits of every row in every lane, an array (rows, lanes, classes)."""
     flat = coefficients.reshape(len(coefficients), -1)
     return np.asarray(table @ flat).reshape(-1, *coefficients.shape[1:])
 

@@ -93,7 +93,8 @@ class _Average(NamedTuple):
 
 
 def make_folds(values: Array, trusted: Array, random: np.random.Generator, folds: int = FOLDS) -> Array:
-    """Folds of equal sizes within every class and within trusted and other rows."""
+    """The fold of each row, chosen at random so that every class, among trusted and among other rows, is divided into
+    folds of equal sizes."""
     out = np.zeros(len(values), int)
     place = 0
     groups = values * 2 + trusted

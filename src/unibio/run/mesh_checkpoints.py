@@ -97,7 +97,7 @@ class MeshKeeper(Keeper):
 
 
 def _plain_leaves(state: PyTree) -> list[Any]:
-    """The arrays of a state; of a random key, its numbers."""
+    """The arrays of a state; for a random key, the array of its numbers."""
     is_key = jax.dtypes.prng_key
     leaves = jax.tree.leaves(state)
     return [jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, is_key) else leaf for leaf in leaves]
