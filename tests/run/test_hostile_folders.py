@@ -86,7 +86,12 @@ def test_a_result_is_not_continued_by_another_run(change, field):
 
 def test_the_data_are_digested_when_it_is_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr("unibio.run.identity.digest", lambda variable: asked.append(variable) or "made")
+
+    def digest(variable):
+        asked.append(variable)
+        return "made"
+
+    monkeypatch.setattr("unibio.run.identity.digest", digest)
     part = solve(steps=20)
     assert not asked
     assert part.origin["x0"] == "made"

@@ -10,7 +10,7 @@ _SHARPER = (1.0, 1.5, 2.0, 3.0, 4.0)
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities in float64 along the last axis."""
+    """The probabilities that belong to logits, in float64; the classes are along the last axis."""
     z = np.asarray(logits, np.float64)
     p = np.exp(z - z.max(axis=-1, keepdims=True))
     return p / p.sum(axis=-1, keepdims=True)

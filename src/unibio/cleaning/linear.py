@@ -10,7 +10,9 @@ from unibio.cleaning.recipe import Fitted
 
 Array = np.ndarray
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # λ in Σ losses + λ/2 ‖W‖²
-INTERCEPT = 10.0  # the constant column: a coefficient of it pays a hundredth for the intercept it stands for
+# The value in the constant column. Its coefficient is a tenth of the intercept, so that the penalty on the intercept is
+# a hundredth of that on the other coefficients.
+INTERCEPT = 10.0
 _MOST = 4_000_000  # coefficients that are fitted at a time
 _CHUNK = 10_000
 
@@ -57,7 +59,7 @@ class Linear:
         return Fitted(self._held_out(models, folds, classes), np.stack(models), unfinished)
 
     def blend(self, parts: list[tuple[float, Array, int]]) -> "LinearModel":
-        """The average of linear models is linear."""
+        """The weighted average of the models, which is a linear model again."""
         coefficients = [weight * models[member][:, -1].astype(np.float64) for weight, models, member in parts]
         return LinearModel(np.sum(coefficients, axis=0))
 

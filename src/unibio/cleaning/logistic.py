@@ -1,4 +1,4 @@
-"""Many multinomial logistic fits of one table at a time: the workhorse of cleaning noisy labels.
+"""Many multinomial logistic fits of one table at a time, as cleaning noisy labels needs them.
 
 Lane b of a fit minimises over the coefficients W_b
 
@@ -33,7 +33,7 @@ class Fits(NamedTuple):
 
 
 def logits(table: Table, coefficients: Array) -> Array:
-    """Logits (rows, lanes, classes)."""
+    """The logits of every row in every lane, an array (rows, lanes, classes)."""
     flat = coefficients.reshape(len(coefficients), -1)
     return np.asarray(table @ flat).reshape(-1, *coefficients.shape[1:])
 
@@ -86,8 +86,8 @@ def fit(
     """Minimises all lanes by L-BFGS with a backtracking line search, from `start` (columns, lanes, classes).
 
     Arguments:
-        curvature: Σ_i x_ij² of each column j. Coordinates are scaled by it: for a table with uncorrelated columns (see
-            `features.rotated`) the first step is nearly one of Newton's.
+        curvature: Σ_i x_ij² of each column j. Coordinates are scaled by it, so that for a table with uncorrelated
+            columns the first step is nearly one of Newton's.
         tolerance: a lane is done when L-BFGS expects to lower its objective by less than `tolerance`·Σ_i w_i.
         most: evaluations at most.
     """

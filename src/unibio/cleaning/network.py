@@ -128,5 +128,5 @@ def _train(
 
 @eqx.filter_jit
 def _outputs(stacked: PyTree, rest: PyTree, table: jax.Array) -> jax.Array:
-    """Logits (lanes, rows, classes)."""
+    """The logits of every network for every row, an array (lanes, rows, classes)."""
     return jax.vmap(lambda parameters: jax.vmap(eqx.combine(parameters, rest))(table))(stacked)

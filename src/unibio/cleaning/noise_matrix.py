@@ -64,7 +64,8 @@ def log_likelihood(P: Array, T: Array, given: Array) -> float:
 
 
 def noise_matrix(P: Array, given: Array, strength: float) -> Array:
-    """T by EM. `strength` pseudo-counts for each class k, spread as symmetric noise, keep rare classes sensible."""
+    """Estimates T by the EM algorithm. To every class k it adds `strength` pseudo-counts, spread as symmetric noise, so
+    that the rows of rare classes do not rest on a few labels alone."""
     classes = P.shape[1]
     prior = symmetric(symmetric_rate(P, given), classes)
     labels = np.eye(classes)[given]

@@ -88,12 +88,13 @@ class Cleaned(NamedTuple):
 class _Average(NamedTuple):
     P: Array
     weights: Array  # (kinds so far, members)
-    factors: Array  # of the logits, alike
-    factor: float  # of the average
+    factors: Array  # (kinds so far, members), by which the logits of each member are multiplied
+    factor: float  # by which the average of the logits is multiplied
 
 
 def make_folds(values: Array, trusted: Array, random: np.random.Generator, folds: int = FOLDS) -> Array:
-    """Folds of equal sizes within every class and within trusted and other rows."""
+    """The fold of each row, chosen at random so that every class, among trusted and among other rows, is divided into
+    folds of equal sizes."""
     out = np.zeros(len(values), int)
     place = 0
     groups = values * 2 + trusted

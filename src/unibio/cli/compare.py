@@ -17,7 +17,7 @@ from unibio.comparison import tune as tune_solver
 from unibio.core.checks import nearest
 from unibio.distributed import initialise, is_leader
 from unibio.distributed import mesh as all_devices
-from unibio.files import cache
+from unibio.files import cache, figures
 from unibio.files.atomic import dated, discard
 from unibio.files.folders import mark_ours
 from unibio.files.store import OURS
@@ -92,7 +92,7 @@ def _opened(out: Path, resume: bool) -> Path:
 
     Without `resume` parts of an earlier run are deleted.
     """
-    plot.style()  # raises now, before anything is computed, if matplotlib is not installed
+    figures.style()  # raises now, before anything is computed, if matplotlib is not installed
     pieces = out / ".pieces"
     if is_leader():
         mark_ours(out, MADE_BY)
@@ -113,9 +113,9 @@ def _write(found: Comparison, out: Path) -> None:
         print(f"the earlier comparison is kept in {kept}")
     found.save(out)
     discard(out / ".pieces", OURS)
-    drawn = plot.with_style(plot.solver_curves, curves(found))
+    drawn = figures.with_style(plot.solver_curves, curves(found))
     for kind in ("svg", "png"):
-        plot.save(drawn, out / f"comparison.{kind}")
+        figures.save(drawn, out / f"comparison.{kind}")
     print(f"written: {out}")
 
 

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from unibio.comparison import plot as drawing
 from unibio.core.checks import nearest
+from unibio.files import figures
 
 if TYPE_CHECKING:
     from unibio.paper.theory import Constants
@@ -42,7 +42,7 @@ def theory(
     if constants is not None and given:
         raise ValueError(f"--constants stands in place of an example and its options: leave out {', '.join(given)}.")
     if plot is not None:
-        drawing.check_path(plot)
+        figures.check_path(plot)
     sets = [read_constants(constants)] if constants else _example(example or "example3", p, dim, noise)
     chosen = sets[0]
     plans = [th.schedule(chosen, epsilon, delta, analysis) for analysis in schedules.ANALYSES]
@@ -54,7 +54,7 @@ def theory(
     Console().print(_WARNING, highlight=False)
     if plot is not None:
         totals = schedules.totals(sorted(sets, key=lambda c: c.p))
-        drawing.save(drawing.with_style(schedules.draw, {"totals": totals}), plot)
+        figures.save(figures.with_style(schedules.draw, {"totals": totals}), plot)
         Console().print(f"drawn: {plot}", highlight=False, markup=False)
 
 

@@ -35,7 +35,13 @@ def verify(
 
         rows = check(claim, report)
     if as_json:
-        print(json.dumps([_facts(row) for row in rows], indent=2, ensure_ascii=False))
+        facts = [
+            {"name": row.claim.name, "where": row.claim.where, "paper": row.claim.statement}
+            | {"verdict": str(row.outcome.verdict), "value": row.outcome.value, "finding": row.outcome.finding}
+            | {"seconds": round(row.seconds, 2)}
+            for row in rows
+        ]
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
     elif markdown:
         print(as_markdown(rows), end="")
     elif claim:
@@ -43,18 +49,6 @@ def verify(
             _print_detail(row)
     else:
         _print_table(rows)
-
-
-def _facts(row: "Row") -> dict[str, object]:
-    return {
-        "name": row.claim.name,
-        "where": row.claim.where,
-        "paper": row.claim.statement,
-        "verdict": str(row.outcome.verdict),
-        "value": row.outcome.value,
-        "finding": row.outcome.finding,
-        "seconds": round(row.seconds, 2),
-    }
 
 
 def _verdict(row: "Row") -> str:

@@ -179,7 +179,7 @@ def compare(
 
 
 def _steps_of(solvers: Mapping[str, object], steps: int | Mapping[str, int] | None) -> Mapping[str, int | None]:
-    """The steps of each solver."""
+    """The number of steps of each solver, by its name. A dictionary must name every solver."""
     if not isinstance(solvers, Mapping) or not solvers:
         raise ValueError('compare needs at least one solver by name, e.g. {"SOBA": SOBA(0.1, 0.1)}.')
     if not isinstance(steps, Mapping):

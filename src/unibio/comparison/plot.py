@@ -5,14 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unibio.files.figures import COLOURS as COLOURS
-from unibio.files.figures import check_path as check_path
 from unibio.files.figures import key as key
 from unibio.files.figures import label as label
 from unibio.files.figures import panels as panels
-from unibio.files.figures import save as save
-from unibio.files.figures import style as style
-from unibio.files.figures import warm_up as warm_up
-from unibio.files.figures import with_style as with_style
 from unibio.files.tables import Row, Rows, column, distinct, select
 
 if TYPE_CHECKING:

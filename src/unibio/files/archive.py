@@ -68,7 +68,7 @@ def _each(group: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 def plain(leaf: Any) -> np.ndarray:
-    """The array as a numpy array; of a random key, its numbers."""
+    """The array as a numpy array; for a random key, the array of its numbers."""
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf, order="C")

@@ -19,7 +19,8 @@ def check_regular(path: Path) -> None:
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """`write(file)` to a temporary name in the same folder, flushed to disk and then renamed: all of it or nothing."""
+    """Calls `write` with a new file and gives it the name `path` when it is complete and flushed to disk. If anything
+    fails, what was at `path` before stays as it was."""
     check_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -38,7 +39,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """All of these bytes, or nothing."""
+    """Writes a file with this content, as `write_file` does: all of it or nothing."""
     write_file(path, lambda file: file.write(content))
 
 

@@ -47,7 +47,10 @@ class Store:
         content = self.agreed(path.read_bytes() if path.exists() else b"")
         try:
             if content:
-                return _checked(decode(content)[1].get("table"))
+                table: Table | None = decode(content)[1].get("table")
+                if isinstance(table, dict):
+                    return table
+                raise ValueError("it holds no table")
         except ValueError as error:
             warnings.warn(f"{path} is made anew: {error}", RuntimeWarning, stacklevel=4)
         made = make()
@@ -57,10 +60,3 @@ class Store:
         except OSError as error:  # what was computed is not thrown away for it
             warnings.warn(f"{path} is not kept: {error.strerror or error}.", RuntimeWarning, stacklevel=4)
         return made
-
-
-def _checked(table: Table | list[np.ndarray] | None) -> Table:
-    """The table of a file, if it is one."""
-    if not isinstance(table, dict):
-        raise ValueError("it holds no table")
-    return table

@@ -37,22 +37,15 @@ class _PowerUpper(eqx.Module):
 
 
 class _PowerLower(eqx.Module):
-    """‖y‖_p^p/p − ⟨y, sin x⟩."""
+    """‖y‖_p^p/p − yᵀB sin x, where B is the coupling, if there is one, and else the identity."""
 
     p: Any = eqx.field(converter=as_real)
+    coupling: jax.Array | None = None
 
     def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
-        return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.sum(y * jnp.sin(x))
-
-
-class _CoupledLower(eqx.Module):
-    """‖y‖_p^p/p − yᵀB sin x."""
-
-    p: Any = eqx.field(converter=as_real)
-    coupling: jax.Array
-
-    def __call__(self, x: jax.Array, y: jax.Array, batch: AnyBatch) -> jax.Array:
-        return jnp.sum(abs_pow(y, self.p)) / self.p - jnp.dot(y, self.coupling @ jnp.sin(x))
+        sine = jnp.sin(x)
+        product = jnp.sum(y * sine) if self.coupling is None else jnp.dot(y, self.coupling @ sine)
+        return jnp.sum(abs_pow(y, self.p)) / self.p - product
 
 
 class _QuadraticUpper(eqx.Module):
@@ -105,7 +98,7 @@ def coupled_example3(
     y* = spow(B sin x, 1/(p−1)); Φ(x) = Σ_i sin((B sin x)_i) while |(B sin x)_i| ≤ π/2.
     """
     checks.number("p", p, low=2.0)
-    lower = _CoupledLower(p, checks.matrix("coupling", coupling))
+    lower = _PowerLower(p, checks.matrix("coupling", coupling))
     return Problem(_SineUpper(p), lower, p, f_batches=f_batches, g_batches=g_batches)
 
 

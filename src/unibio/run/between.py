@@ -75,7 +75,7 @@ class Between(Protocol):
         return len(log["step"])
 
     def after(self, view: View) -> Restart | End | None:
-        """Called after each stretch, once before the first, and after a restart. None: nothing to say."""
+        """Called after each stretch, once before the first, and after a restart. With None the run goes on."""
         return None
 
 

@@ -3,12 +3,22 @@ checksum may be right; it is passed over like a damaged one."""
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 from unibio.files.archive import Facts
 
 _HISTORY = re.compile(r"history-\d{1,9}\.log")
+# What the entries are: a class, a list of one kind, or a dictionary with these entries.
+_KINDS: dict[str, Any] = {
+    "run": {},
+    "circumstances": {},
+    "next_step": {"program": str, "bits": str, "numbers": [float]},  # see `identity.next_step`
+    "steps": int,
+    "calls": [int],
+    "seconds": float,
+    "compile_seconds": float,
+    "restarts": [str],
+}
 
 
 def is_history(name: str) -> bool:
@@ -18,64 +28,31 @@ def is_history(name: str) -> bool:
 
 def check(facts: Facts, arrays: dict[str, Any]) -> None:
     """Raises a ValueError that names the first entry that is missing or makes no sense."""
-    for name, holds in _RULES.items():
-        if name not in facts or not holds(facts[name]):
-            raise ValueError(f"its entry {name!r} makes no sense.")
-    if facts["anchor"] is not None and not 0 <= facts["anchor"] <= facts["steps"]:
-        raise ValueError("its entry 'anchor' lies beyond its steps.")
+    odd = [name for name, kind in _KINDS.items() if not _fits(facts.get(name), kind)]
+    if not odd:
+        place: Any = facts.get("history")
+        anchor = facts.get("anchor", -1)
+        right = {
+            "calls": len(facts["calls"]) == 4,
+            "seconds": 0 <= facts["seconds"] < math.inf,
+            "compile_seconds": 0 <= facts["compile_seconds"] < math.inf,
+            # the name of a history file, and how many of its bytes count
+            "history": _fits(place, list) and len(place) == 2 and is_history(str(place[0])) and _fits(place[1], int),
+            "anchor": anchor is None or (_fits(anchor, int) and anchor <= facts["steps"]),
+        }
+        odd = [name for name, holds in right.items() if not holds]
+    if odd:
+        raise ValueError(f"its entry {odd[0]!r} makes no sense.")
     if any(not isinstance(group, list) for group in arrays.values()):
         raise ValueError("its arrays are no state.")
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _is_list(value: object, each: Callable[[object], bool], length: int | None = None) -> bool:
-    return isinstance(value, list) and length in (None, len(value)) and all(map(each, value))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_probe(value: object) -> bool:
-    """Whether it has the entries of `identity.next_step`."""
-    return (
-        isinstance(value, dict)
-        and all(_is_text(value.get(name)) for name in ("program", "bits"))
-        and _is_list(value.get("numbers"), _is_number)
-    )
-
-
-def _is_place(value: object) -> bool:
-    """Whether it is the name of a history file and how many of its bytes count."""
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and _is_text(value[0])
-        and is_history(value[0])
-        and _is_whole(value[1])
-    )
-
-
-_RULES: dict[str, Callable[[object], bool]] = {
-    "run": lambda value: isinstance(value, dict),
-    "circumstances": lambda value: isinstance(value, dict),
-    "next_step": _is_probe,
-    "steps": _is_whole,
-    "calls": lambda value: _is_list(value, _is_whole, 4),
-    "seconds": _is_seconds,
-    "compile_seconds": _is_seconds,
-    "history": _is_place,
-    "anchor": lambda value: value is None or _is_whole(value),
-    "restarts": lambda value: _is_list(value, _is_text),
-}
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value that was read from JSON is of this kind (see `_KINDS`)."""
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_fits(value.get(name), each) for name, each in kind.items())
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_fits(one, kind[0]) for one in value)
+    if kind is int:
+        return type(value) is int and 0 <= value < 2**63
+    return type(value) in ((int, float) if kind is float else (kind,))

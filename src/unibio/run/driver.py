@@ -1,5 +1,6 @@
 """The loop that runs share: compiled stretches of steps, and between them the objects that act on the host."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -74,22 +75,18 @@ def stretches(
             length = max(1, min(2 * number, int(_STRETCH_SECONDS * number / max(stretch.seconds, 1e-9))))
 
 
+@dataclasses.dataclass(eq=False)
 class Driver:
     """A run: the problem, where it begins and ends, and the objects that are asked between its stretches."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        x0: PyTree,
-        y0: PyTree,
-        key: jax.Array,
-        steps: int,
-        record: Record,
-        between: Sequence[Between],
-        chunk: int | None,
-    ) -> None:
-        self.problem, self.x0, self.y0, self.key = problem, x0, y0, key
-        self.steps, self.record, self.between, self.chunk = steps, record, tuple(between), chunk
+    problem: Problem
+    x0: PyTree
+    y0: PyTree
+    key: jax.Array
+    steps: int
+    record: Record
+    between: Sequence[Between]
+    chunk: int | None
 
     def run(self, solver: BilevelSolver, state: State | None) -> tuple[Any, End]:
         """Goes on with this solver from this state (None: the start) to the end, through restarts; the last state, None

@@ -190,7 +190,7 @@ def _places(shape: tuple[int, ...]) -> jax.Array:
 
 
 def _mixed(word: jax.Array) -> jax.Array:
-    """Each bit depends on all (the finaliser of MurmurHash3)."""
+    """A hash of each 32-bit word, in which every bit depends on all bits of the word: the finaliser of MurmurHash3."""
     word = (word ^ (word >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)
     return word ^ (word >> jnp.uint32(16))

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class Stream(Protocol):
-    """What text can be written to."""
+    """An object that text can be written to, such as sys.stderr."""
 
     def write(self, text: str, /) -> int: ...
     def flush(self) -> None: ...

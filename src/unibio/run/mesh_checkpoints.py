@@ -31,7 +31,13 @@ class MeshKeeper(Keeper):
     def __init__(self, files: Checkpoints, identity: Facts, key: jax.Array, solver: Placed) -> None:
         super().__init__(files, identity, key)
         self.solver = solver
-        self.orbax = _orbax()
+        try:
+            import orbax.checkpoint
+        except ImportError as error:
+            raise ImportError(
+                "checkpoints of arrays on a mesh are written by orbax: pip install 'unibio[dist]'."
+            ) from error
+        self.orbax: Any = orbax.checkpoint
 
     def store(self, view: View) -> None:
         """Writes the checkpoint. A failed write ends the run, unlike on one process, because the other processes have
@@ -91,17 +97,7 @@ class MeshKeeper(Keeper):
 
 
 def _plain_leaves(state: PyTree) -> list[Any]:
-    """The arrays of a state; of a random key, its numbers."""
+    """The arrays of a state; for a random key, the array of its numbers."""
     is_key = jax.dtypes.prng_key
     leaves = jax.tree.leaves(state)
     return [jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, is_key) else leaf for leaf in leaves]
-
-
-def _orbax() -> Any:
-    try:
-        import orbax.checkpoint
-    except ImportError as error:
-        raise ImportError(
-            "checkpoints of arrays on a mesh are written by orbax: pip install 'unibio[dist]'."
-        ) from error
-    return orbax.checkpoint

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_AS_JSON = ("message", "steps", "calls", "seconds", "compile_seconds", "restarts")  # fields that JSON holds as they are
 _NO_CURVE = {"step", "calls", "seconds", *Calls._fields}  # they say where a measurement was made
 
 
@@ -88,12 +89,7 @@ class Result:
         facts = {
             "format": 1,
             "status": self.status.name,
-            "message": self.message,
-            "steps": self.steps,
-            "calls": list(self.calls),
-            "seconds": self.seconds,
-            "compile_seconds": self.compile_seconds,
-            "restarts": self.restarts,
+            **{name: getattr(self, name) for name in _AS_JSON},
             "x": _describe("x", self.x),
             "y": _describe("y", self.y),
         }
@@ -119,20 +115,11 @@ class Result:
             for name, values in arrays.items():
                 table, column = name.split("/", 1)
                 tables[table][column] = values
-            leaves = {name: iter(tables[name].values()) for name in ("x", "y")}
-            return cls(
-                _rebuild(facts["x"], leaves["x"]),
-                _rebuild(facts["y"], leaves["y"]),
-                Status.named(facts["status"]),
-                facts["message"],
-                facts["steps"],
-                Calls(*facts["calls"]),
-                facts["seconds"],
-                facts["compile_seconds"],
-                tables["history"],
-                tables["metrics"],
-                restarts=tuple(facts.get("restarts", ())),
-            )
+            x, y = (_rebuild(facts[name], iter(tables[name].values())) for name in ("x", "y"))
+            given = {name: facts[name] for name in _AS_JSON if name in facts}
+            given |= {"calls": Calls(*facts["calls"]), "restarts": tuple(facts.get("restarts", ()))}
+            status = Status.named(facts["status"])
+            return cls(x, y, status, history=tables["history"], metrics=tables["metrics"], **given)
         except OSError:
             raise
         except Exception as error:

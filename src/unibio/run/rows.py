@@ -1,4 +1,4 @@
-"""The rows of a table that grows while a run goes on, in few arrays however they came."""
+"""The rows of a table that grows while a run goes on, kept in few arrays also if they come one at a time."""
 
 import numpy as np
 

@@ -13,9 +13,9 @@ from unibio.run.between import Between, End, View
 
 @contextlib.contextmanager
 def noted(*signals: signal.Signals) -> Iterator[list[str]]:
-    """Inside, these signals only append their name to the list. (An exception raised by a handler would be lost if it
-    struck in a callback of the garbage collector, and could strike in the middle of anything.) In the main thread only:
-    elsewhere the list stays empty."""
+    """Inside this context a signal only appends its name to the list that the context yields; the second one acts as
+    usual. An exception that a handler raised could interrupt anything, and would be lost within a callback of the
+    garbage collector. Python allows handlers in the main thread only, so that elsewhere the list stays empty."""
     names: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield names
@@ -23,7 +23,7 @@ def noted(*signals: signal.Signals) -> Iterator[list[str]]:
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in signals}
 
     def note(number: int, frame: FrameType | None) -> None:
-        if names:  # the second time somebody means it
+        if names:  # whoever sends a second signal does not want to wait
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
         names.append(signal.Signals(number).name)

@@ -113,7 +113,7 @@ def solve(
 
 
 def _check_lengths(steps: int, every: int | None, chunk: int | None) -> None:
-    """Whole numbers that make sense."""
+    """Refuses values of `steps`, `every` and `chunk` that are not whole numbers, or that are too small or too large."""
     checks.whole_number("steps", steps, low=0, high=checks.LONGEST)
     for name, value in (("every", every), ("chunk", chunk)):
         if value is not None:

@@ -21,7 +21,7 @@ class Condition(Protocol):
 
 
 class Rule(Between):
-    """Ends the run with `status` where `met`."""
+    """Ends the run, with the status `status`, as soon as `met` returns True."""
 
     status: ClassVar[Status] = Status.budget
 

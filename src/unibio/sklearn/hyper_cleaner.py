@@ -114,18 +114,20 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             join = sparse.vstack if sparse.issparse(table) else np.concatenate
             table = join([table, more])
             table = sparse.csr_array(table) if sparse.issparse(table) else table
-            y = _joined(y, labels)
+            if (y.dtype.kind in "OUS") != (labels.dtype.kind in "OUS"):  # numpy would turn numbers into text
+                raise ValueError(f"y has {y.dtype} labels and y_trusted {labels.dtype}; they must be of one kind.")
+            y = np.concatenate([y, labels])
             mask = np.concatenate([mask, np.ones(len(labels), bool)])
         self.classes_, codes = np.unique(y, return_inverse=True)
         rows = _Rows(codes, mask, own)
-        _check(rows, self.classes_)
-        notes = _warnings(rows, self.classes_) + _contradictions(table, rows)
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=2)
+        notes = _notes(rows, self.classes_, table)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         self._scaling: Scaling | None = Scaling.of(table)
-        learner = self._learner(table, seed)
+        scaled, linear = self._scaled(table), self.model == "logistic"
+        learner: recipe.Learner = (
+            Linear(scaled) if linear else Network(scaled, self._module(table.shape[1], seed), seed)
+        )
         folds = recipe.make_folds(codes, mask, np.random.default_rng(seed))
         labels = recipe.Labels(codes, mask, folds, len(self.classes_))
         with self._working(recipe.FITS, "cleaning") as progress:
@@ -169,10 +171,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         if (self.classes_[codes] != y).any():
             raise ValueError(f"y contains {y[self.classes_[codes] != y][0]!r}, which classes does not name.")
         rows = _Rows(codes, _mask(trusted, len(y)), len(y))
-        _check(rows, self.classes_)
-        notes = _warnings(rows, self.classes_)
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=2)
+        notes = _notes(rows, self.classes_)
         logits, noisy = np.log(P + 1e-12), ~rows.trusted
         if rows.trusted.any():
             factor = calibration.best_factor(logits[rows.trusted], codes[rows.trusted])
@@ -205,12 +204,6 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             return self._scaling(table, INTERCEPT)
         scaled = self._scaling(table)
         return scaled.toarray() if sparse.issparse(scaled) else scaled
-
-    def _learner(self, table: Table, seed: int) -> recipe.Learner:
-        scaled = self._scaled(table)
-        if self.model == "logistic":
-            return Linear(scaled)
-        return Network(scaled, self._module(table.shape[1], seed), seed)
 
     def _module(self, columns: int, seed: int) -> eqx.Module:
         """The network, if it maps the features of a row to a logit for each class."""
@@ -265,16 +258,14 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             "noise_rate": list(self.noise_rate_),
             "networks": isinstance(self._model, NetworkModel),
         }
-        suspects = self.suspects_
-        names = ("row", "confidence")
         groups: dict[str, Any] = {
             "labels": {
                 "suspicion": self.suspicion_,
                 "suggested": _places(self.suggested_labels_, self.classes_),
                 "noise_matrix": self.noise_matrix_,
-                "given": _places(np.asarray(suspects["given"]), self.classes_),
-                "of_suspects": np.asarray(suspects["suspicion"]),
-                **{name: np.asarray(suspects[name]) for name in names},
+                "row": np.asarray(self.suspects_["row"]),
+                "given": _places(np.asarray(self.suspects_["given"]), self.classes_),
+                "confidence": np.asarray(self.suspects_["confidence"]),
             },
             "scaling": [] if self._scaling is None else list(self._scaling),
             "model": [],
@@ -296,7 +287,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             "row": labels["row"],
             "given": self.classes_[labels["given"]],
             "suggested": self.suggested_labels_[labels["row"]],
-            "suspicion": labels["of_suspects"],
+            "suspicion": self.suspicion_[labels["row"]],
             "confidence": labels["confidence"],
         })  # fmt: skip
         self._scaling = Scaling(*groups["scaling"]) if groups["scaling"] else None
@@ -311,7 +302,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
 
 
 def _refuse_missing(y: Array) -> None:
-    """numpy and scikit-learn have no sentence for labels that are None."""
+    """Refuses labels that are None, which numpy and scikit-learn would refuse without saying why."""
     missing = [row for row, label in enumerate(y) if label is None] if y.dtype == object else []
     if missing:
         raise ValueError(
@@ -339,14 +330,9 @@ def _mask(trusted: LabelsLike, rows: int) -> Array:
     return mask
 
 
-def _joined(y: Array, labels: Array) -> Array:
-    """Both in one array; text and numbers do not mix."""
-    if (y.dtype.kind in "OUS") != (labels.dtype.kind in "OUS"):
-        raise ValueError(f"y has {y.dtype} labels and y_trusted {labels.dtype}; they must be of one kind.")
-    return np.concatenate([y, labels])
-
-
-def _check(rows: _Rows, classes: Array) -> None:
+def _notes(rows: _Rows, classes: Array, table: Table = None) -> list[str]:
+    """What is doubtful about the trusted rows, in sentences, which are also given as warnings. Raises a ValueError if
+    the labels leave nothing to learn. `table` holds the features, if they are known."""
     if len(classes) < 2:
         raise ValueError(f"the labels contain only one class, {classes[0]!r}; at least two classes are needed.")
     if rows.trusted.all():
@@ -354,10 +340,6 @@ def _check(rows: _Rows, classes: Array) -> None:
             "every row is trusted, so there is no label to clean. Mark as trusted only the rows that have been "
             "checked, or fit an ordinary classifier."
         )
-
-
-def _warnings(rows: _Rows, classes: Array) -> list[str]:
-    """What is doubtful about the trusted rows."""
     count = int(rows.trusted.sum())
     if not count:
         return []
@@ -374,6 +356,10 @@ def _warnings(rows: _Rows, classes: Array) -> list[str]:
             f"no trusted row has the class {names}: how labels of these classes go wrong is inferred from the others. "
             "Check a few rows that carry these labels."
         )
+    if table is not None:
+        notes += _contradictions(table, rows)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
     return notes
 
 

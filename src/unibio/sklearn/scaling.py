@@ -18,7 +18,8 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, X: Table) -> "Scaling":
-        """Of a numpy array or a CSR matrix. Columns are divided by their largest entry before anything is squared."""
+        """The scaling of a numpy array or a CSR matrix. Columns are divided by their largest entry before anything is
+        squared, because the square of a large number may overflow."""
         rows = X.shape[0]
         if sparse.issparse(X):
             unit = abs(X).max(axis=0).toarray().ravel().astype(np.float64)

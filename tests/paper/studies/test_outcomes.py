@@ -4,7 +4,7 @@ import pytest
 
 from unibio.files.tables import Rows
 from unibio.paper.framework import front
-from unibio.paper.framework.study import CONFIRMED, CORRECTED, EXPERIMENTS, OURS, REFUTED, answer, load, outcome
+from unibio.paper.framework.study import EXPERIMENTS, Outcome, answer, load, outcome
 from unibio.paper.studies import (
     comparison,
     comparison_tuned,
@@ -71,26 +71,29 @@ def exponents(measured, reached):
 
 OURS_ALONE = {"UniBiO": 0.01, "UniBiO (decaying step)": 1e-4}
 CASES = [
-    (noise_study, noise(0.1, 0.01), CONFIRMED, "approaches a stationary"),
-    (noise_study, noise(0.3, 0.01), REFUTED, "does not always approach"),
-    (noise_study, noise(0.1, 0.1), REFUTED, "does not always approach"),
-    (one_step_size, means(0.121, 0.121), CORRECTED, "does not slow the upper level"),
-    (one_step_size, means(0.121, 0.131), CONFIRMED, "larger p slows the upper level"),
-    (rates, slopes((-0.7, -0.5), (-0.7, -0.5), (-0.6, -0.6)), CORRECTED, "not because p is larger"),
-    (rates, slopes((-0.7, -0.5), (-0.7, -0.5), (-0.7, -0.5)), CONFIRMED, "also with one step size"),
-    (rates, slopes((-0.5, -0.7), (-0.7, -0.5), (-0.6, -0.6)), REFUTED, "does not fall"),
-    (comparison, ends(comparison, OURS_ALONE), CONFIRMED, "none of the others does"),
-    (comparison, ends(comparison, OURS_ALONE, 1e-9), CORRECTED, "at p = 4 StocBiO does too, and StocBiO comes closer"),
-    (comparison, ends(comparison, {"UniBiO (decaying step)": 1e-4}), REFUTED, "p = none"),
-    (comparison_tuned, ends(comparison_tuned, OURS_ALONE), CONFIRMED, "of the 7 other solvers none arrive"),
-    (comparison_tuned, ends(comparison_tuned, OURS_ALONE, 1e-9), CONFIRMED, "where StocBiO does too"),
-    (comparison_tuned, ends(comparison_tuned, OURS_ALONE | {"BO-REP": 0.02}), CORRECTED, "only BO-REP arrives"),
-    (comparison_tuned, ends(comparison_tuned, {"BO-REP": 0.001}), REFUTED, "true at no p"),
-    (epoch_sgd, {"slopes": [{"slope": -0.5, "low": -0.6, "theory": -0.5}]}, CONFIRMED, "at the rate"),
-    (epoch_sgd, {"slopes": [{"slope": -0.3, "low": -0.4, "theory": -0.5}]}, REFUTED, "more slowly"),
-    (complexity, exponents(-2.0, 6), CONFIRMED, "not violated"),
-    (complexity, exponents(-15.0, 5), REFUTED, "faster"),
-    (schedules, totals(52.0, 40.0), OURS, "far more calls"),
+    (noise_study, noise(0.1, 0.01), Outcome.confirmed, "approaches a stationary"),
+    (noise_study, noise(0.3, 0.01), Outcome.refuted, "does not always approach"),
+    (noise_study, noise(0.1, 0.1), Outcome.refuted, "does not always approach"),
+    (one_step_size, means(0.121, 0.121), Outcome.corrected, "does not slow the upper level"),
+    (one_step_size, means(0.121, 0.131), Outcome.confirmed, "larger p slows the upper level"),
+    (rates, slopes((-0.7, -0.5), (-0.7, -0.5), (-0.6, -0.6)), Outcome.corrected, "not because p is larger"),
+    (rates, slopes((-0.7, -0.5), (-0.7, -0.5), (-0.7, -0.5)), Outcome.confirmed, "also with one step size"),
+    (rates, slopes((-0.5, -0.7), (-0.7, -0.5), (-0.6, -0.6)), Outcome.refuted, "does not fall"),
+    (comparison, ends(comparison, OURS_ALONE), Outcome.confirmed, "none of the others does"),
+    (
+        comparison, ends(comparison, OURS_ALONE, 1e-9), Outcome.corrected,
+        "at p = 4 StocBiO does too, and StocBiO comes closer",
+    ),
+    (comparison, ends(comparison, {"UniBiO (decaying step)": 1e-4}), Outcome.refuted, "p = none"),
+    (comparison_tuned, ends(comparison_tuned, OURS_ALONE), Outcome.confirmed, "of the 7 other solvers none arrive"),
+    (comparison_tuned, ends(comparison_tuned, OURS_ALONE, 1e-9), Outcome.confirmed, "where StocBiO does too"),
+    (comparison_tuned, ends(comparison_tuned, OURS_ALONE | {"BO-REP": 0.02}), Outcome.corrected, "only BO-REP arrives"),
+    (comparison_tuned, ends(comparison_tuned, {"BO-REP": 0.001}), Outcome.refuted, "true at no p"),
+    (epoch_sgd, {"slopes": [{"slope": -0.5, "low": -0.6, "theory": -0.5}]}, Outcome.confirmed, "at the rate"),
+    (epoch_sgd, {"slopes": [{"slope": -0.3, "low": -0.4, "theory": -0.5}]}, Outcome.refuted, "more slowly"),
+    (complexity, exponents(-2.0, 6), Outcome.confirmed, "not violated"),
+    (complexity, exponents(-15.0, 5), Outcome.refuted, "faster"),
+    (schedules, totals(52.0, 40.0), Outcome.ours, "far more calls"),
 ]  # fmt: skip
 
 
@@ -147,7 +150,7 @@ def test_the_claims_are_answered_from_what_is_there():
 
 
 def test_a_study_without_a_claim_is_our_own_question():
-    assert outcome(lp_cleaning, {}) == OURS
+    assert outcome(lp_cleaning, {}) == Outcome.ours
 
 
 def test_the_first_sentence_is_the_answer():

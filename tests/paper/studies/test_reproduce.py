@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from unibio.comparison import plot
-from unibio.files import cache, tables
+from unibio.files import cache, figures, tables
 from unibio.paper.framework import reproduce, study
 from unibio.paper.framework.reproduce import Event
 from unibio.paper.framework.study import Options
@@ -24,8 +23,8 @@ COMMAND = [sys.executable, "-m", "unibio.cli"]
 
 
 def draw(tables):
-    with plot.style():
-        made, (axis,) = plot.panels()
+    with figures.style():
+        made, (axis,) = figures.panels()
     axis.plot([row["value"] for row in tables["numbers"]])
     axis.set_axis_off()  # text takes most of the time
     return made

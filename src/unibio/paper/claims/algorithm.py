@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.paper import theory
 from unibio.paper.claims.registry import Found, bound, claim, judge, listed
-from unibio.paper.framework.study import running_slope
+from unibio.paper.framework.study import degenerate_ends, on_example3, running_slope
 from unibio.paper.studies.comparison import CONTESTANTS, START
 from unibio.problems import example3
 from unibio.run.trajectory import trajectory
@@ -150,15 +151,9 @@ def epoch_sgd_rate() -> Found:
     against that of T is compared with −1/6."""
     budgets = (100, 400, 1600, 6400, 25600)
 
-    def distance(key: jax.Array, steps: int) -> tuple[jax.Array, jax.Array]:
-        solver = EpochSGD(steps=steps, step_size=0.5)
-        noise = jax.random.normal(key, (steps,))
-        w, taken = solver(lambda w, e: w**3 + e, lambda count: noise, jnp.asarray(1.0), jnp.asarray(4.0))
-        return jnp.abs(w), taken
-
     keys = jax.random.split(jax.random.key(0), 400)
-    ends = [jax.jit(jax.vmap(lambda k, n=n: distance(k, n)))(keys) for n in budgets]
-    means, used = [float(jnp.mean(end)) for end, _ in ends], [int(taken[0]) for _, taken in ends]
+    found = [degenerate_ends(EpochSGD(steps=steps, step_size=0.5), (4.0,), keys) for steps in budgets]
+    means, used = [np.mean(ends) for ends, _ in found], [taken[0, 0] for _, taken in found]
     slope = float(np.polyfit(np.log(used), np.log(means), 1)[0])
     text = f"For p = 4 the distance falls like T^({slope:.3f}); the claim is T^({-1 / 6:.3f})."
     return Found(judge(abs(slope + 1 / 6) < 0.03), slope, text)
@@ -195,29 +190,21 @@ def martingale() -> Found:
     return Found(found.verdict, found.value, text)
 
 
-@functools.partial(jax.jit, static_argnames="steps")
-def _states(p: float, eta: float, noise: Noise | None, keys: jax.Array, steps: int) -> Any:
-    """x_t, the momentum m_t and y_t after each step of UniBiO on Example 3, for every key."""
-    problem, solver = example3(p, noise, noise), UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0))
-
-    def one(key: jax.Array) -> Any:
-        def step(state: Any, t: jax.Array) -> Any:
-            state, _ = solver.step(problem, state, jax.random.fold_in(key, t))
-            return state, (state.x, state.momentum, state.y)
-
-        state, _ = solver.init(problem, jnp.asarray(1.0), jnp.asarray(1.0), jax.random.fold_in(key, 1 << 20))
-        return jax.lax.scan(step, state, jnp.arange(steps))[1]
-
-    return jax.vmap(one)(keys)
-
-
 @functools.cache
 def trajectories(p: float, eta: float, steps: int, variance: float, seeds: int = 20) -> tuple[np.ndarray, ...]:
     """Trajectories of UniBiO on Example 3 for several seeds: x_t from x_0 on, and the momentum m_t and y_t after each
     step. `eta` is the upper step size and `variance` that of the noise on ∇_y g and df/dz."""
     noise = Noise(grad_y_g=variance, grad_z_f=variance) if variance > 0 else None
-    x, m, y = _states(p, eta, noise, jax.random.split(jax.random.key(0), seeds), steps)
-    return np.concatenate([np.ones((seeds, 1)), np.asarray(x)], axis=1), np.asarray(m), np.asarray(y)
+    solver = UniBiO(eta, hypergradient=Neumann(terms=1, scale=1.0))
+
+    @jax.jit
+    @jax.vmap
+    def states(key: jax.Array) -> Any:  # before each step
+        watch = operator.attrgetter("x", "momentum", "y")
+        return on_example3(solver, p, steps + 1, key, noise, watch=watch).watched
+
+    x, m, y = (np.asarray(part) for part in states(jax.random.split(jax.random.key(0), seeds)))
+    return x, m[:, 1:], y[:, 1:]
 
 
 def true_gradient(x: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import enum
 import importlib
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -128,51 +129,12 @@ def verify(names: list[str] | None = None, progress: Callable[[Row], None] = lam
 
 def as_markdown(rows: list[Row]) -> str:
     """The page docs/paper_vs_us.md: a table of all rows, refuted claims first, then corrected, confirmed, answered."""
-    order = {Verdict.refuted: 0, Verdict.corrected: 1, Verdict.confirmed: 2, Verdict.answered: 3}
-    counts = ", ".join(f"{sum(row.outcome.verdict == v for row in rows)} {v}" for v in Verdict)
-    lines = [
-        "# Where we differ from the paper, and why",
-        "",
-        "This table has every numbered claim of *Bilevel Optimization with Lower-Level Uniform Convexity* (ICLR 2026),",
-        "and what we find when we check it. Each claim is checked by the function of `unibio.paper.claims` that the",
-        f"last column names. The verdicts are {counts}.",
-        "",
-        "- *refuted*: the claim is false.",
-        "- *corrected*: it is true with another constant or under another condition.",
-        "- *confirmed*: it is true as printed, though a bound may be loose.",
-        "- *answered*: the paper leaves the question open; our answer, proved in [without_p.md](without_p.md), passes.",
-        "",
-        "`unibio verify --claim NAME` explains how a claim is checked. This page is the output of",
-        "`unibio verify --markdown`. The symbols are those of the paper; [theory.md](theory.md) introduces most of",
-        "them.",
-        "",
-        "| where | the paper claims | we find | verdict | claim |",
-        "|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: order[row.outcome.verdict]):
-        cells = [
-            row.claim.where,
-            row.claim.statement,
-            row.outcome.finding,
-            str(row.outcome.verdict),
-            f"`{row.claim.name}`",
-        ]
+    order = [Verdict.refuted, Verdict.corrected, Verdict.confirmed, Verdict.answered]
+    lines = []
+    for row in sorted(rows, key=lambda row: order.index(row.outcome.verdict)):
+        claim, found = row.claim, row.outcome
+        cells = (claim.where, claim.statement, found.finding, str(found.verdict), f"`{claim.name}`")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([*lines, "", _MORE])
-
-
-_MORE = """## Choices that are not claims
-
-- **Neumann series.** The paper draws a fresh sample for each factor of each of the Q terms, which costs Q(Q−1)/2
-  Hessian-vector products. By default we sum the series in Horner's order, which costs Q − 1 products and has the same
-  expectation. `Neumann(form=Independent())` is the paper's way.
-- **Noise level.** "N(0, 10)" has the variance 10 in the paper's text and the standard deviation 10 in its released
-  code. We follow the text.
-- **Synthetic study.** The released script uses the true gradient ∇Φ(x_t). We use the estimate at (x_t, y_t), as the
-  algorithm does. The mean of ‖∇Φ(x_t)‖ over 500 steps is then .0884, .1210, .1683 at p = 2, 4, 6. At p = 8 it is .321,
-  and further digits depend on rounding: with γ_1 = 1 the lower iteration multiplies errors near y* by −6
-  (`tests/solvers/test_rounding_of_the_study.py`).
-- **Unknown p.** The paper's algorithm needs p, and `UniBiO.without_p` needs neither p nor a lower step size
-  ([without_p.md](without_p.md)). On Example 3 and ℓ_p regression it arrives at the same place with p stated too small,
-  too large or not at all (`tests/solvers/test_without_p.py`).
-"""
+    counts = ", ".join(f"{sum(row.outcome.verdict == v for row in rows)} {v}" for v in Verdict)
+    page = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
+    return page.replace("<!-- counts -->", counts).replace("<!-- table -->", "\n".join(lines))

@@ -3,12 +3,11 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from unibio.core.coordinates import spow
 from unibio.lower.staged_sgd import StagedSGD
 from unibio.paper.claims.registry import Found, Verdict, claim, listed
+from unibio.paper.framework.study import degenerate_ends
 from unibio.paper.theory.without_p import log_distance
 
 _WHERE, _ORDERS, _RUNS = "Conclusion (unknown p)", (2.0, 4.0, 8.0), 256
@@ -19,18 +18,8 @@ def _answered(passed: bool) -> Verdict:
 
 
 def _ends(lower: StagedSGD, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """|w| after StagedSGD on |w|^p/p from w = 1 with noise of variance 1, and the gradients taken: a row for each p."""
-
-    def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def gradient(w: jax.Array, noise: jax.Array) -> jax.Array:
-            return spow(w, p - 1) + noise
-
-        w, taken = lower(gradient, lambda count: jax.random.normal(key, (count,)), jnp.asarray(1.0), None)
-        return jnp.abs(w), taken
-
-    keys = jax.random.split(jax.random.key(seed), _RUNS)
-    ends, taken = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(jnp.asarray(_ORDERS), keys)
-    return np.asarray(ends), np.asarray(taken)
+    """|w| after StagedSGD, which ignores what p it is told, on |w|^p/p, and the gradients taken: a row for each p."""
+    return degenerate_ends(lower, _ORDERS, jax.random.split(jax.random.key(seed), _RUNS))
 
 
 @claim(_WHERE, "left open: a lower solver at the rate T^{−1/(2(p−1))} of Theorem 2 that is not told p")

@@ -1,7 +1,6 @@
 """Hyper-cleaning of sentence pairs with wrong labels (Figures 2 and 3): seven solvers beside plain training."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from unibio.paper.cleaning.race import CONTESTANTS, TRAINING
 from unibio.paper.cleaning.settings import DEFAULT_STEP_SIZES, settings_of
 from unibio.paper.cleaning.task import digest, load
 from unibio.paper.framework.pieces import gather, helpers
-from unibio.paper.framework.study import CONFIRMED, OURS, REFUTED, SECONDS, Options, Progress
+from unibio.paper.framework.study import SECONDS, Options, Outcome, Progress
 
 TITLE = "Which solver cleans sentence pairs with wrong labels best? (Figures 2 and 3)"
 PAPER = "With 10 % wrong labels and p = 3 or 4, UniBiO has the highest training and test accuracy of seven solvers."
@@ -24,8 +23,7 @@ def facts(options: Options) -> Row:
     """What the result depends on besides the options: every setting, and digests of the files that are read."""
     chosen = settings_of(options)
     resolved = {name: str(value) for name, value in chosen._asdict().items()}
-    tuned = {"step sizes": str(cleaning_pieces.read_best(Path(chosen.tuned)))} if chosen.tuned else {}
-    return {"resolved": resolved, "data": digest(chosen.data)} | tuned
+    return {"resolved": resolved, "data": digest(chosen.data)}
 
 
 def run(options: Options, progress: Progress) -> Tables:
@@ -39,10 +37,10 @@ def run(options: Options, progress: Progress) -> Tables:
         source = load(chosen.data, chosen.size._replace(validation=count), chosen.noise[0], 0).source
     common = {"data": chosen.data, "size": chosen.size}
     done = functools.partial(gather, options=options, progress=progress, data=digest(chosen.data))
-    best = cleaning_pieces.read_best(Path(chosen.tuned)) if chosen.tuned else DEFAULT_STEP_SIZES
+    best = DEFAULT_STEP_SIZES
     tuning: Rows = []
     with helpers("hypercleaning", options):
-        if chosen.tune and not chosen.tuned:
+        if chosen.tune:
             tuning = cleaning_pieces.scores(done(cleaning_pieces.tuning(chosen, common)))
             best = cleaning_pieces.best(tuning)
         cases = cleaning_pieces.cases(chosen, common, chosen.more_seeds)
@@ -167,13 +165,13 @@ def _first_case(tables: Tables) -> Rows:
     return select(tables["statistics"], setting="tuned", **{key: first[key] for key in ("noise", "p", "clean_samples")})
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """On the paper's data confirmed if UniBiO is the most accurate of the solvers, and refuted if not. Other data
     cannot decide."""
     if not tables["data"][0]["source"].startswith("SNLI"):
-        return OURS
+        return Outcome.ours
     tests = {row["method"]: row["test_stopped"] for row in _first_case(tables)}
-    return CONFIRMED if max(CONTESTANTS, key=lambda name: tests[name]) == "UniBiO" else REFUTED
+    return Outcome.confirmed if max(CONTESTANTS, key=lambda name: tests[name]) == "UniBiO" else Outcome.refuted
 
 
 def verdict(tables: Tables) -> str:

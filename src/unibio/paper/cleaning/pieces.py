@@ -4,13 +4,10 @@ There is a piece for each setting that is tried in tuning, for each noise rate t
 for each curve.
 """
 
-import csv
-import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from unibio.files.tables import Row, Rows, from_csv
+from unibio.files.tables import Row, Rows
 from unibio.paper.cleaning.practical import learn_rate
 from unibio.paper.cleaning.race import CONTESTANTS, TRAINING, candidates, race, train
 from unibio.paper.cleaning.settings import Settings
@@ -75,26 +72,6 @@ def best(scores: Rows) -> dict[str, tuple[float, ...]]:
         if name not in highest or row["tuning"] > highest[name][0]:
             highest[name] = row["tuning"], tuple(float(number) for number in numbers)
     return {name: numbers for name, (_, numbers) in highest.items()}
-
-
-def read_best(path: Path) -> dict[str, tuple[float, ...]]:
-    """The best step sizes from tuned.csv, the table of scores of an earlier run."""
-    advice = "give tuned.csv of a run with tune=1."
-    try:
-        rows = from_csv(path.read_text())
-        if not all(math.isfinite(row["tuning"]) for row in rows):
-            raise ValueError("a score is not finite")
-        found = best(rows)
-    except OSError as error:
-        raise ValueError(f"tuned={path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
-        raise ValueError(f"tuned={path} is no table of tuning scores ({error}): {advice}") from None
-    for name, count in (*((name, 2) for name in CONTESTANTS), *((kind, 1) for kind in TRAINING)):
-        numbers = found.get(name, ())
-        if len(numbers) != count or not all(math.isfinite(number) and number > 0 for number in numbers):
-            what = "two step sizes" if count == 2 else "one rate"
-            raise ValueError(f"tuned={path}: {name} must have {what} above 0, it has {numbers}; {advice}")
-    return found
 
 
 def cases(chosen: Settings, common: Row, seeds: int) -> list[Case]:

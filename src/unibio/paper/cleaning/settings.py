@@ -33,8 +33,7 @@ class Settings(NamedTuple):
     seeds: int = 1  # of the solvers at the first noise rate; at the others they have one
     more_seeds: int = 3  # of plain training and UniBiO's practical setting at the first noise rate
     curve: tuple[int, ...] = ()  # other numbers of validation samples to compare
-    tune: int = 0  # 1: tune the step sizes; 0: take those of `tuned`, or the defaults above
-    tuned: str = ""  # path of the file tuned.csv of an earlier run with tune=1
+    tune: int = 0  # 1: tune the step sizes; 0: take the defaults above
     seed: int = 0  # the first one, from --seed
 
     @property

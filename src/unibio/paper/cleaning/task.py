@@ -69,7 +69,7 @@ def load(data: str, size: Size, rate: float, seed: int) -> Task:
         stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files(data))
         source, network, parts = _snli(Path(data), size, stamps)
     (inputs, truth), validation, tuning, test = parts
-    seen = noise.flip(truth, noise.symmetric(rate, int(truth.max()) + 1), seed=seed).labels
+    seen = noise.flip(truth, noise.symmetric(rate, int(truth.max()) + 1), seed=seed)
     init = functools.partial(network.init, hidden=size.hidden)
     return Task(source, network, network.features, init, (inputs, seen), truth, validation, tuning, test, size.batch)
 

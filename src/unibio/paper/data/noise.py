@@ -1,33 +1,22 @@
 """Label noise. It is drawn once, so that a sample has the same label whenever it is used."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from unibio.core import checks
 
 
-class Noisy(NamedTuple):
-    """The labels that a learner sees, and which of them are wrong."""
-
-    labels: np.ndarray
-    corrupted: np.ndarray
-
-
 def symmetric(rate: float, classes: int) -> np.ndarray:
     """The transition matrix of symmetric noise: with probability `rate` a label becomes any other class, each alike."""
-    _check(rate, classes)
+    checks.whole_number("classes", classes, low=2)
+    checks.number("the noise rate", rate, low=0.0)
+    if rate >= 1:
+        raise ValueError(f"the noise rate must be at least 0 and below 1; got {rate}.")
     return np.full((classes, classes), rate / (classes - 1)) + (1 - rate - rate / (classes - 1)) * np.eye(classes)
 
 
-def pair(rate: float, classes: int) -> np.ndarray:
-    """The transition matrix of pair noise: with probability `rate` a label becomes the next class."""
-    _check(rate, classes)
-    return (1 - rate) * np.eye(classes) + rate * np.roll(np.eye(classes), 1, axis=1)
-
-
-def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> Noisy:
-    """Draws each label from the row of its true class: class i becomes class j with probability matrix[i, j]."""
+def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> np.ndarray:
+    """The labels that a learner sees. Each is drawn from the row of its true class: class i becomes class j with
+    probability matrix[i, j]."""
     checks.whole_number("seed", seed, low=0, high=checks.LONGEST)
     labels, matrix = (np.asarray(checks.real_array(*named)) for named in (("labels", labels), ("matrix", matrix)))
     classes = len(matrix)
@@ -39,11 +28,4 @@ def flip(labels: np.ndarray, matrix: np.ndarray, seed: int) -> Noisy:
         raise ValueError(f"labels must lie in 0 … {classes - 1}; got {labels.min()} … {labels.max()}.")
     draws = np.random.default_rng(seed).random(len(labels))
     seen = (draws[:, None] >= np.cumsum(matrix, axis=1)[labels]).sum(axis=1).clip(max=classes - 1)
-    return Noisy(seen.astype(labels.dtype), seen != labels)
-
-
-def _check(rate: float, classes: int) -> None:
-    checks.whole_number("classes", classes, low=2)
-    checks.number("the noise rate", rate, low=0.0)
-    if rate >= 1:
-        raise ValueError(f"the noise rate must be at least 0 and below 1; got {rate}.")
+    return seen.astype(labels.dtype)

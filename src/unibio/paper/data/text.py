@@ -1,6 +1,5 @@
 """Turns sentence pairs into arrays of word numbers, with a table that has the vector of each word."""
 
-import collections
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,12 +14,11 @@ PADDING, UNKNOWN = 0, 1
 
 
 class Vocabulary(NamedTuple):
-    """The number of each word (0 is padding, 1 an unknown word), the table of their vectors, scaled to variance 1 over
-    all entries, and the words without a vector, with their counts."""
+    """The number of each word (0 is padding, 1 an unknown word), and the table of their vectors, scaled to variance 1
+    over all entries."""
 
     numbers: dict[str, int]
     table: np.ndarray
-    missing: dict[str, int]
 
     def encode(self, sentences: Sequence[Sequence[str]], length: int) -> np.ndarray:
         """Word numbers as an array (rows, length): longer sentences are cut, shorter ones padded with 0."""
@@ -43,15 +41,12 @@ def vocabulary(pairs: Sequence[Pairs], vectors: Vectors) -> Vocabulary:
     """
     known = {word: i for i, word in enumerate(vectors.words)}
     numbers: dict[str, int] = {}
-    missing: collections.Counter[str] = collections.Counter()
     for part in pairs:
         for word in itertools.chain(*part.premises, *part.hypotheses):
             form = word if word in known else word.lower()
-            if form not in known:
-                missing[word] += 1
-            elif form not in numbers:
+            if form in known and form not in numbers:
                 numbers[form] = len(numbers) + 2
     found = vectors.matrix[[known[form] for form in numbers]].astype(np.float32)
     scale = float(found.std()) or 1.0
     table = np.concatenate([np.zeros((1, found.shape[1])), found.mean(axis=0, keepdims=True) / scale, found / scale])
-    return Vocabulary(numbers, table.astype(np.float32), missing)
+    return Vocabulary(numbers, table.astype(np.float32))

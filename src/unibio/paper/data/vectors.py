@@ -1,4 +1,4 @@
-"""Reads word vectors from GloVe's text files and from npz files, and writes the latter."""
+"""Reads word vectors from GloVe's text files and from npz files."""
 
 import zipfile
 import zlib
@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unibio.files.atomic import write_file
 from unibio.paper.data.utf8 import lines
 
 
@@ -27,12 +26,6 @@ def read(path: str | Path, keep: Iterable[str] | None = None) -> Vectors:
         raise ValueError(f"there is no file {path} with word vectors.")
     wanted = None if keep is None else set(keep)
     return (_from_npz if path.suffix == ".npz" else _from_text)(path, wanted)
-
-
-def save(vectors: Vectors, path: str | Path) -> None:
-    """Writes a compressed npz that `read` can read. It holds plain arrays and nothing pickled."""
-    words = np.asarray(vectors.words, dtype=np.str_)
-    write_file(Path(path), lambda file: np.savez_compressed(file, words=words, vectors=vectors.matrix))
 
 
 def _from_npz(path: Path, wanted: set[str] | None) -> Vectors:

@@ -2,7 +2,7 @@
 solver to use. Links are written as [text](#name of the part)."""
 
 from unibio.files.tables import Row, Tables, column, distinct, select
-from unibio.paper.framework.study import CONFIRMED, CORRECTED, OURS, load, outcome, summary
+from unibio.paper.framework.study import Outcome, load, outcome, summary
 
 Parts = dict[str, Tables]  # the tables of the parts that are there, by name
 
@@ -25,7 +25,7 @@ def _reaches(parts: Parts) -> str:
     start = "It reaches a neighbourhood of a stationary point for every p and noise level:"
     if "noise" not in parts:
         return f"{start} {_missing(['noise'])}"
-    placed = outcome(load("noise"), parts["noise"]) == CONFIRMED
+    placed = outcome(load("noise"), parts["noise"]) == Outcome.confirmed
     return f"{start} [{'yes, with noise on df/dz' if placed else 'not always'}](#noise)."
 
 
@@ -33,7 +33,7 @@ def _slows(parts: Parts) -> str:
     start = "More slowly for larger p:"
     if "one-step-size" not in parts:
         return f"{start} {_missing(['one-step-size'])}"
-    no = outcome(load("one-step-size"), parts["one-step-size"]) == CORRECTED
+    no = outcome(load("one-step-size"), parts["one-step-size"]) == Outcome.corrected
     return f"{start} [{'not on Example 3 with one step size for every p' if no else 'yes'}](#one-step-size)."
 
 
@@ -63,7 +63,7 @@ def _cleans(parts: Parts) -> str:
     if "hypercleaning" not in parts:
         return f"Data cleaning: {_missing(['hypercleaning'])}"
     found = outcome(load("hypercleaning"), parts["hypercleaning"])
-    return f"Data cleaning: [{'not decided by these data' if found == OURS else found}](#hypercleaning)."
+    return f"Data cleaning: [{'not decided by these data' if found == Outcome.ours else found}](#hypercleaning)."
 
 
 def advice(parts: Parts) -> list[str]:

@@ -18,19 +18,14 @@ from unibio.paper.framework import front, picture
 from unibio.paper.framework.parts import FIGURES, NARROW, read_part
 from unibio.paper.framework.study import (
     BY_NAME,
-    CONFIRMED,
-    CORRECTED,
     EXPERIMENTS,
-    OURS,
-    REFUTED,
     Experiment,
     Options,
+    Outcome,
     answer,
-    caption,
     load,
     outcome,
     summary,
-    terms,
 )
 
 Made = TypeVar("Made")
@@ -112,7 +107,7 @@ def write_report(out: Path) -> Path:
 def _boxes(parts: dict[str, tuple[Tables, str]], missing: dict[str, str]) -> str:
     """One box for each experiment: what it says of the paper's claim, and one sentence; for one that is missing, the
     command that runs it."""
-    boxes, counts = [], dict.fromkeys((CONFIRMED, CORRECTED, REFUTED, OURS), 0)
+    boxes, counts = [], dict.fromkeys(Outcome, 0)
     for name in EXPERIMENTS:
         title = _prose(load(name).TITLE)
         if name in missing:
@@ -127,10 +122,10 @@ def _boxes(parts: dict[str, tuple[Tables, str]], missing: dict[str, str]) -> str
         counts[result] += 1
         sentence = _prose(answer(verdict)[0])
         boxes.append(
-            f'<li class="{_tone(result)}"><span class="outcome">{result}</span> · <a href="#{quote(name)}">{title}</a>'
+            f'<li class="{result.name}"><span class="outcome">{result}</span> · <a href="#{quote(name)}">{title}</a>'
             f"<p>{sentence}</p></li>"
         )
-    ours = counts.pop(OURS)
+    ours = counts.pop(Outcome.ours)
     says = [f"{count} {result}" for result, count in counts.items() if count]
     says += [f"{show.quantity(ours, 'question')} of our own"] if ours else []
     listed = ": " * bool(says) + " and ".join(filter(None, [", ".join(says[:-1]), *says[-1:]]))
@@ -172,16 +167,12 @@ def _section(folder: Path, facts: Row, tables: Tables, verdict: str) -> str:
     return f"""<section id="{quote(name)}">
 <h2>{_prose(experiment.TITLE)}</h2>
 <p><strong>The paper:</strong> {_prose(experiment.PAPER)}</p>
-<p class="verdict {_tone(result)}"><span class="outcome">{result.capitalize()}.</span> <strong>{_prose(first)}</strong>
+<p class="verdict {result.name}"><span class="outcome">{result.capitalize()}.</span> <strong>{_prose(first)}</strong>
 {_prose(rest)}</p>
 {_figure(folder, " ".join((experiment.draw.__doc__ or experiment.TITLE).split()))}
 {_numbers(experiment, tables)}
 <p>{_seeds(tables)}Run it again: {_code(command(name, facts["options"]))}. Files: {_links(folder, tables)}</p>
 </section>"""
-
-
-def _tone(result: str) -> str:
-    return "ours" if result == OURS else result
 
 
 def _seeds(tables: Tables) -> str:
@@ -231,10 +222,11 @@ def _links(folder: Path, tables: Tables) -> str:
 def _numbers(experiment: Experiment, tables: Tables) -> str:
     """The table that the report shows, at most eight rows of it open, and what its columns mean."""
     rows = summary(experiment, tables)
-    said = _TERMS | terms(experiment)
+    said = _TERMS | getattr(experiment, "TERMS", {})
+    caption = " ".join((getattr(getattr(experiment, "summary", None), "__doc__", None) or "").split())
     known = [(key, said[key]) for key in rows[0] if key in said]
     meant = "".join(f"<dt>{_heading(key)}</dt><dd>{_prose(text)}</dd>" for key, text in known)
-    shown = [_table(rows[:VISIBLE], caption(experiment))]
+    shown = [_table(rows[:VISIBLE], caption)]
     if len(rows) > VISIBLE:
         count = show.quantity(len(rows) - VISIBLE, "more row")
         shown.append(f"<details><summary>{count}</summary>{_table(rows[VISIBLE:])}</details>")
@@ -258,15 +250,10 @@ def _heading(key: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        value = _power(value) if 0 < abs(value) < 1e-4 else f"{value:.3g}"
-        value = value.replace("-", "−")
+        digits, _, power = (f"{value:.1e}" if 0 < abs(value) < 1e-4 else f"{value:.3g}").partition("e")
+        value = (f"{digits}·10^{{{int(power)}}}" if power else digits).replace("-", "−")
         return f'<td class="number">{_prose(value)}</td>'
     return f"<td{_class(value)}>{_prose(str(value))}</td>"
-
-
-def _power(value: float) -> str:
-    digits, power = f"{value:.1e}".split("e")
-    return f"{digits}·10^{{{int(power)}}}"
 
 
 def _class(value: object) -> str:

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from unibio.comparison import plot
 from unibio.core import checks
+from unibio.files import figures
 from unibio.files.atomic import discard, set_aside
 from unibio.files.folders import is_ours, mark_ours
 from unibio.files.store import OURS
@@ -95,7 +95,7 @@ def reproduce(
     # Some experiments use the seeds after this one, too, and a seed must fit into 32 bits.
     checks.number("seed", options.seed, high=2**31)
     checks.number("seeds", options.seeds, high=2**20, remedy="No memory holds more.")
-    plot.style()  # raises if matplotlib is missing, before hours of work
+    figures.style()  # raises if matplotlib is missing, before hours of work
     out = Path(out)
     mark_ours(out, MADE_BY)
     due = [name for name in chosen if _is_due(out, name, options, on_event)]
@@ -111,7 +111,7 @@ def reproduce(
                 errors += make_and_notify(out, name, options, on_event)
     finally:
         for name in due:
-            discard(_unfinished(out, name), _PART)
+            discard(out / f".{name}.tmp", _PART)
         write_report(out)
     if errors:
         raise errors[0]
@@ -122,7 +122,7 @@ def replot(out: str | os.PathLike[str], on_event: Listener = lambda event: None)
     """Draws every figure and writes the report again from the tables in the folder, without running anything. Returns
     the verdicts of the parts whose files are complete and unchanged."""
     out = Path(out)
-    plot.style()
+    figures.style()
     if not is_ours(out, MADE_BY):
         raise ValueError(f"{out} was not made by `{MADE_BY}`; there is nothing to draw.")
     verdicts = {}
@@ -182,15 +182,6 @@ def _difference(old: Row, new: Row) -> str:
     )
 
 
-def _unfinished(out: Path, name: str) -> Path:
-    return out / f".{name}.tmp"
-
-
-def _pieces(out: Path, name: str) -> Path:
-    """Where an experiment keeps the pieces that are finished."""
-    return out / f".{name}.pieces"
-
-
 def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) -> list[Exception]:
     """Calls `make_part` and reports its progress and its end as events. Returns a list with the error, if it failed;
     else an empty list."""
@@ -209,16 +200,16 @@ def make_and_notify(out: Path, name: str, options: Options, on_event: Listener) 
 def make_part(out: Path, name: str, options: Options, progress: Progress, kept: Progress = lambda earlier: None) -> str:
     """Runs one experiment, writes its part under a temporary name, renames that when it is complete; returns the
     verdict. `kept` is told the name that an earlier result has now."""
-    folder = _unfinished(out, name)
+    folder, pieces = out / f".{name}.tmp", out / f".{name}.pieces"  # the part as it grows; finished pieces of its work
     discard(folder, _PART)
     if os.path.lexists(folder):  # somebody else has files under this name
         set_aside(folder)
     folder.mkdir()
     began = time.perf_counter()
     facts = _facts(name, options)
-    plot.warm_up()
+    figures.warm_up()
     with quiet(), float64():
-        tables = load(name).run(options._replace(folder=str(_pieces(out, name))), progress)
+        tables = load(name).run(options._replace(folder=str(pieces)), progress)
     seconds = time.perf_counter() - began
     clock = {SECONDS: tables.pop(SECONDS)} if SECONDS in tables else {}
     if _facts(name, options) != facts:
@@ -234,7 +225,7 @@ def make_part(out: Path, name: str, options: Options, progress: Progress, kept: 
     if earlier is not None:
         bring_others_back(earlier, out / name)
         kept(earlier.name)
-    discard(_pieces(out, name), OURS)
+    discard(pieces, OURS)
     return verdict
 
 
@@ -264,10 +255,10 @@ def float64() -> Iterator[None]:
 
 
 def _draw(folder: Path, name: str, tables: Tables) -> None:
-    drawn = using(name, functools.partial(plot.with_style, load(name).draw), tables)
+    drawn = using(name, functools.partial(figures.with_style, load(name).draw), tables)
     for figure in FIGURES:
-        plot.save(drawn, folder / figure)
-    plot.save(plot.with_style(load(name).draw, tables, narrow=True), folder / NARROW)
+        figures.save(drawn, folder / figure)
+    figures.save(figures.with_style(load(name).draw, tables, narrow=True), folder / NARROW)
 
 
 async def _in_processes(out: Path, names: list[str], options: Options, on_event: Listener) -> list[Exception]:

@@ -4,6 +4,7 @@ An experiment is a module with the names that the protocol `Experiment` lists.
 """
 
 import concurrent.futures as futures
+import enum
 import importlib
 import json
 import sys
@@ -14,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unibio.core.coordinates import spow
 from unibio.core.noise import Noise
-from unibio.core.protocols import BilevelSolver, State
+from unibio.core.protocols import BilevelSolver, LowerSolver, State
 from unibio.files.tables import Row, Rows, Tables
 from unibio.problems import example3
 from unibio.run.programs import Log
@@ -44,9 +46,16 @@ BY_NAME = {
     "DIR/index.html; it cannot decide the claim. With --full it takes hours, on the paper's data if unibio data snli "
     "has fetched them"
 }
-# What an experiment says of the paper's claim.
-CONFIRMED, CORRECTED, REFUTED, OURS = "confirmed", "corrected", "refuted", "our own question"
 SECONDS = "seconds"  # the name of the table of times, the only one that differs between two runs with the same options
+
+
+class Outcome(enum.StrEnum):
+    """What an experiment says of the paper's claim."""
+
+    confirmed = "confirmed"
+    corrected = "corrected"
+    refuted = "refuted"
+    ours = "our own question"
 
 
 class Options(NamedTuple):
@@ -76,7 +85,8 @@ class Experiment(Protocol):
 
     - `summary(tables)`: the rows that the report shows, instead of the last table that holds no times. Its docstring is
       the caption.
-    - `outcome(tables)`: CONFIRMED, CORRECTED or REFUTED; without it the part counts as OURS, a question of our own.
+    - `outcome(tables)`: `Outcome.confirmed`, `.corrected` or `.refuted`; without it the part counts as `Outcome.ours`,
+      a question of our own.
     - `TERMS`: what columns mean that the report does not know, {column: text}.
 
     A table with a column `seeds` tells the report how many runs a curve or a number stands for.
@@ -108,21 +118,10 @@ def summary(experiment: Experiment, tables: Tables) -> Rows:
     return own(tables) if own else [rows for table, rows in tables.items() if table != SECONDS][-1]
 
 
-def caption(experiment: Experiment) -> str:
-    """What the rows of `summary` are, or "" where the experiment has none of its own."""
-    return " ".join((getattr(getattr(experiment, "summary", None), "__doc__", None) or "").split())
-
-
-def terms(experiment: Experiment) -> dict[str, str]:
-    """The columns that the experiment explains itself."""
-    own: dict[str, str] = getattr(experiment, "TERMS", {})
-    return own
-
-
-def outcome(experiment: Experiment, tables: Tables) -> str:
+def outcome(experiment: Experiment, tables: Tables) -> Outcome:
     """What the experiment says of the paper's claim."""
     own = getattr(experiment, "outcome", None)
-    return own(tables) if own else OURS
+    return own(tables) if own else Outcome.ours
 
 
 def answer(verdict: str) -> tuple[str, str]:
@@ -169,6 +168,24 @@ def on_example3(
     ‖∇Φ(x_t)‖."""
     both = jnp.asarray(start)
     return trajectory(example3(p, noise, noise), solver, both, both, steps, key, watch=watch)[1]
+
+
+def degenerate_ends(
+    lower: LowerSolver, orders: Sequence[float], keys: jax.Array, told: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """|w| after a lower solver has minimised |w|^p/p, whose minimiser 0 is degenerate for p > 2, from w = 1 with noise
+    of variance 1 on the gradient; and the gradients that it took. Both are arrays with a row for each p and a column
+    for each key. `told` are the orders that the solver is told, by default the true ones."""
+
+    def one(p: jax.Array, stated: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        w, taken = lower(
+            lambda w, e: spow(w, p - 1) + e, lambda count: jax.random.normal(key, (count,)), jnp.asarray(1.0), stated
+        )
+        return jnp.abs(w), taken
+
+    each = jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))
+    ends, taken = each(jnp.asarray(orders), jnp.asarray(orders if told is None else told), keys)
+    return np.asarray(ends), np.asarray(taken)
 
 
 def running_slope(values: np.ndarray) -> float:

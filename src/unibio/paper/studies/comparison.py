@@ -10,7 +10,7 @@ from unibio.comparison import plot
 from unibio.core.protocols import BilevelSolver
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import CONFIRMED, CORRECTED, REFUTED, Options, Progress, on_example3
+from unibio.paper.framework.study import Options, Outcome, Progress, on_example3
 from unibio.solvers import MASOBA, TTSA, StocBiO, UniBiO
 
 TITLE = "Which solvers converge from a degenerate start? (Figure 4)"
@@ -93,13 +93,13 @@ ARRIVED, BASELINES = 0.05, ("StocBiO", "TTSA", "MA-SOBA")
 WIDTHS = dict(zip(BASELINES, (5.5, 3.2, 1.4), strict=True))  # of lines that lie on each other
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if UniBiO arrives at every p and no other solver at any; corrected if the latter is so at some p."""
     final = {(row["solver"], row["p"]): row["final"] for row in tables["statistics"]}
     alone = [all(final[name, p] > ARRIVED for name in BASELINES) for p in ORDERS]
     if any(final["UniBiO", p] > ARRIVED for p in ORDERS) or not any(alone):
-        return REFUTED
-    return CONFIRMED if all(alone) else CORRECTED
+        return Outcome.refuted
+    return Outcome.confirmed if all(alone) else Outcome.corrected
 
 
 def verdict(tables: Tables) -> str:

@@ -15,7 +15,7 @@ from unibio.core.problem import Problem
 from unibio.core.protocols import State
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import CONFIRMED, CORRECTED, REFUTED, Options, Progress, sine_gradient
+from unibio.paper.framework.study import Options, Outcome, Progress, sine_gradient
 from unibio.paper.studies.comparison import ARRIVED, BASELINES, FADE, ORDERS, START, T
 from unibio.problems import example3
 from unibio.run.result import Table
@@ -127,12 +127,12 @@ def arrived(tables: Tables) -> dict[float, list[str]]:
     return {p: [row["solver"] for row in select(rows, p=p) if row["final"] < ARRIVED] for p in ORDERS}
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if UniBiO alone arrives at every p; corrected if another solver does too."""
     everywhere = set.intersection(*(set(names) for names in arrived(tables).values()))
     if "UniBiO" not in everywhere:
-        return REFUTED
-    return CORRECTED if any(not name.startswith("UniBiO") for name in everywhere) else CONFIRMED
+        return Outcome.refuted
+    return Outcome.corrected if any(not name.startswith("UniBiO") for name in everywhere) else Outcome.confirmed
 
 
 def verdict(tables: Tables) -> str:

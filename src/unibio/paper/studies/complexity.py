@@ -12,7 +12,7 @@ from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress, on_example3, over
+from unibio.paper.framework.study import Options, Outcome, Progress, on_example3, over
 from unibio.paper.studies.noise_study import ORDERS
 from unibio.solvers import UniBiO
 
@@ -96,9 +96,9 @@ def summary(tables: Tables) -> Rows:
     ]  # fmt: skip
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if the measured exponents are at most those of the paper's bound, which is one from above."""
-    return CONFIRMED if all(row["exponent"] >= row["paper"] for row in tables["exponents"]) else REFUTED
+    return Outcome.confirmed if all(row["exponent"] >= row["paper"] for row in tables["exponents"]) else Outcome.refuted
 
 
 def verdict(tables: Tables) -> str:
@@ -106,7 +106,7 @@ def verdict(tables: Tables) -> str:
     names = ("exponent", "paper", "sharp")
     measured, paper, sharp = (", ".join(f"{-row[name]:.3g}" for row in tables["exponents"]) for name in names)
     slow = "The bound is not violated, but on Example 3 the calls grow far more slowly than it allows"
-    holds = slow if outcome(tables) == CONFIRMED else "On Example 3 the calls grow faster than the bound allows"
+    holds = slow if outcome(tables) == Outcome.confirmed else "On Example 3 the calls grow faster than the bound allows"
     schedule = EpochSGD(steps=LOWER_STEPS).schedule
     taken = {f"{row['p']:g}": f"{int(schedule(row['p']).total)}" for row in tables["exponents"]}
     short = [f"p = {row['p']:g}" for row in tables["exponents"] if row["reached"] < len(EPSILONS)]

@@ -1,14 +1,12 @@
 """How fast Epoch-SGD approaches a minimiser where the Hessian is 0, for p = 2, 4, 6, 8 (Theorem 2)."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
-from unibio.core.coordinates import spow
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress
+from unibio.paper.framework.study import Options, Outcome, Progress, degenerate_ends
 
 TITLE = "How fast does Epoch-SGD approach a degenerate minimiser? (Theorem 2)"
 PAPER = "After T steps the distance to the minimiser is ‖y − y*‖ = Õ(T^{−1/(2(p−1))})."
@@ -27,31 +25,16 @@ def run(options: Options, progress: Progress) -> Tables:
     repetitions), and the slope of the theory.
     """
     keys = jax.random.split(jax.random.key(options.seed), REPETITIONS)
-    orders = jnp.asarray(ORDERS)
     rows: Rows = []
     samples: list[np.ndarray] = []  # an array (orders, repetitions) for each budget
     for budget in (*BUDGETS, *(LONGER if options.full else ())):
         progress(f"T = {budget:,}")
-        solver = EpochSGD(steps=budget, step_size=0.5)
-
-        def distance(p: jax.Array, key: jax.Array, solver: EpochSGD = solver) -> jax.Array:
-            noise = jax.random.normal(key, (solver.steps,))
-            w, _ = solver(lambda w, e: spow(w, p - 1) + e, lambda count: noise, jnp.asarray(1.0), p)
-            return jnp.abs(w)
-
-        samples.append(np.asarray(jax.jit(jax.vmap(jax.vmap(distance, (None, 0)), (0, None)))(orders, keys)))
-        for p, values in zip(ORDERS, samples[-1], strict=True):
-            steps = int(solver.schedule(p).total)
-            error = float(values.std() / np.sqrt(REPETITIONS))
+        ends, taken = degenerate_ends(EpochSGD(steps=budget, step_size=0.5), ORDERS, keys)
+        samples.append(ends)
+        for p, values, steps in zip(ORDERS, ends, taken[:, 0].tolist(), strict=True):
+            mean, error = float(values.mean()), float(values.std() / np.sqrt(REPETITIONS))
             rows.append(
-                {
-                    "p": p,
-                    "budget": budget,
-                    "steps": steps,
-                    "seeds": REPETITIONS,
-                    "distance": float(values.mean()),
-                    "error": error,
-                }
+                {"p": p, "budget": budget, "steps": steps, "seeds": REPETITIONS, "distance": mean, "error": error}
             )
     rng = np.random.default_rng(options.seed)
     slopes: Rows = []
@@ -83,15 +66,15 @@ def draw(tables: Tables) -> "plot.Figure":
     return made
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if no interval (99 %) of a fitted slope lies above the slope of the theory."""
-    return CONFIRMED if all(row["low"] <= row["theory"] for row in tables["slopes"]) else REFUTED
+    return Outcome.confirmed if all(row["low"] <= row["theory"] for row in tables["slopes"]) else Outcome.refuted
 
 
 def verdict(tables: Tables) -> str:
     """Judges Theorem 2's rate: the fitted slope of the distance against the budget beside the theory's, for each p."""
     text = ", ".join(f"{row['slope']:.3f} ({row['theory']:.3f})" for row in tables["slopes"])
-    rate = "at the rate of Theorem 2" if outcome(tables) == CONFIRMED else "more slowly than Theorem 2 says"
+    rate = "at the rate of Theorem 2" if outcome(tables) == Outcome.confirmed else "more slowly than Theorem 2 says"
     return (
         f"Epoch-SGD approaches a degenerate minimiser {rate}. For p = 2, 4, 6, 8 the fitted slopes of the distance "
         f"against the number of steps on logarithmic axes, with the theory's in parentheses, are {text}."

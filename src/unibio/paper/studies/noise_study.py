@@ -9,7 +9,7 @@ from unibio.comparison import plot
 from unibio.core.noise import Noise
 from unibio.files.tables import Rows, Tables, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import CONFIRMED, REFUTED, Options, Progress, on_example3, over, statistics
+from unibio.paper.framework.study import Options, Outcome, Progress, on_example3, over, statistics
 from unibio.solvers import UniBiO
 
 TITLE = "Does UniBiO converge for every p and every noise level? (Figure 1)"
@@ -91,10 +91,10 @@ def worst(tables: Tables) -> list[float]:
     return [max(row["last_50"] for row in select(tables["statistics"], step=step)) for step in FADES]
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if ‖∇Φ‖ ends below half of its first value in every case, and below a tenth where the step decays."""
     constant, decaying = worst(tables)
-    return CONFIRMED if constant < AT_THE_START / 2 and decaying < AT_THE_START / 10 else REFUTED
+    return Outcome.confirmed if constant < AT_THE_START / 2 and decaying < AT_THE_START / 10 else Outcome.refuted
 
 
 def verdict(tables: Tables) -> str:
@@ -102,7 +102,7 @@ def verdict(tables: Tables) -> str:
     constant, decaying = (select(tables["statistics"], step=step) for step in FADES)
     still, falling = worst(tables)
     better = sum(b["last_50"] < a["last_50"] for a, b in zip(constant, decaying, strict=True))
-    converges = outcome(tables) == CONFIRMED
+    converges = outcome(tables) == Outcome.confirmed
     sizes = {f"{row['p']:g}": f"{row['eta']:g}" for row in constant}
     return (
         f"With noise on df/dz, UniBiO {'approaches' if converges else 'does not always approach'} a stationary point "

@@ -10,16 +10,7 @@ from unibio.core.noise import Noise
 from unibio.core.protocols import State
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.hypergradients import Neumann
-from unibio.paper.framework.study import (
-    CONFIRMED,
-    CORRECTED,
-    Options,
-    Progress,
-    on_example3,
-    over,
-    sine_gradient,
-    statistics,
-)
+from unibio.paper.framework.study import Options, Outcome, Progress, on_example3, over, sine_gradient, statistics
 from unibio.paper.studies.noise_study import ORDERS, T
 from unibio.solvers import UniBiO
 
@@ -89,11 +80,11 @@ def summary(tables: Tables) -> Rows:
     return [{key: row[key] for key in chosen} for row in tables["statistics"] if row["case"] in cases]
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Corrected if the means of ‖∇Φ‖ from (1, 1) are within 5 % of each other for all p: then the slowdown that the
     paper shows comes from its smaller step sizes."""
     means = column(select(tables["statistics"], case="from (1, 1)"), "mean")
-    return CORRECTED if max(means) < 1.05 * min(means) else CONFIRMED
+    return Outcome.corrected if max(means) < 1.05 * min(means) else Outcome.confirmed
 
 
 def verdict(tables: Tables) -> str:
@@ -105,7 +96,7 @@ def verdict(tables: Tables) -> str:
     worse = "it does not slow the lower level"
     if noisy[-1] > 1.5 * noisy[0]:
         worse = "it does slow the lower level, but Example 3 hides that"
-    slows = "does not slow" if outcome(tables) == CORRECTED else "slows"
+    slows = "does not slow" if outcome(tables) == Outcome.corrected else "slows"
     return (
         f"On Example 3 larger p {slows} the upper level down when every p has the same step size; {worse}. In the "
         f"paper larger p have smaller step sizes. With {ETA} for every p from (1, 1) the mean of ‖∇Φ‖ is {means} for "

@@ -9,16 +9,7 @@ from unibio.comparison import plot
 from unibio.files.tables import Rows, Tables, as_rows, column, distinct, select
 from unibio.hypergradients import Neumann
 from unibio.lower.epoch_sgd import EpochSGD
-from unibio.paper.framework.study import (
-    CONFIRMED,
-    CORRECTED,
-    REFUTED,
-    SECONDS,
-    Options,
-    Progress,
-    on_example3,
-    statistics,
-)
+from unibio.paper.framework.study import SECONDS, Options, Outcome, Progress, on_example3, statistics
 from unibio.paper.studies.noise_study import ORDERS, STEPS, T
 from unibio.run.programs import timed
 from unibio.solvers import UniBiO
@@ -127,13 +118,13 @@ def after_the_hump(tables: Tables) -> list[float]:
     return found
 
 
-def outcome(tables: Tables) -> str:
+def outcome(tables: Tables) -> Outcome:
     """Confirmed if the rate falls with p also for one step size; corrected if it does for the paper's alone."""
     falls = [slopes(tables, name) == sorted(slopes(tables, name)) for name in ("100 for every p", ONE_STEP)]
     same = np.ptp(slopes(tables, ONE_STEP)) < 0.05
     if not falls[0]:
-        return REFUTED
-    return CORRECTED if same else CONFIRMED
+        return Outcome.refuted
+    return Outcome.corrected if same else Outcome.confirmed
 
 
 def verdict(tables: Tables) -> str:
@@ -145,9 +136,10 @@ def verdict(tables: Tables) -> str:
     late = ", ".join(f"{rate:.2f}" for rate in rates)
     alike = "larger p do not fall more slowly" if rates[-1] >= rates[0] else "larger p still fall more slowly"
     first = {
-        CORRECTED: "The rate falls because the paper gave larger p a smaller step size, not because p is larger.",
-        CONFIRMED: "The rate falls with p, also with one step size for every p.",
-        REFUTED: "The rate does not fall with p.",
+        Outcome.corrected: "The rate falls because the paper gave larger p a smaller step size, not because p is "
+        "larger.",
+        Outcome.confirmed: "The rate falls with p, also with one step size for every p.",
+        Outcome.refuted: "The rate does not fall with p.",
     }[outcome(tables)]
     return (
         f"{first} With its step sizes r(p) is {shown[0]} for p = 2, 4, 6, 8; with one step size for every p it is "

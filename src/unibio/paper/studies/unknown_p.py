@@ -1,16 +1,14 @@
 """What it costs not to know p: the distance from the minimiser with p known, stated wrongly, and not stated at all."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unibio.comparison import plot
-from unibio.core.coordinates import spow
 from unibio.core.protocols import LowerSolver
 from unibio.files.tables import Rows, Tables, column, distinct, select
 from unibio.lower.epoch_sgd import EpochSGD
 from unibio.lower.staged_sgd import StagedSGD
-from unibio.paper.framework.study import Options, Progress
+from unibio.paper.framework.study import Options, Progress, degenerate_ends
 
 TITLE = "What does it cost not to know p?"
 PAPER = "Its algorithm needs p; what to do without it is left open."
@@ -26,29 +24,14 @@ def run(options: Options, progress: Progress) -> Tables:
     and by StagedSGD, which is told neither p nor a step size. Both know that the minimiser lies within 2 of the start.
     """
     keys = jax.random.split(jax.random.key(options.seed), 2 * options.seeds)
-    truth, wrong = jnp.asarray(ORDERS), jnp.asarray([WRONG[p] for p in ORDERS])
+    wrong = [WRONG[p] for p in ORDERS]
     rows: Rows = []
     for budget in (*BUDGETS, *(LONGER if options.full else ())):
         progress(f"N = {budget:,}")
-        epochs, staged = EpochSGD(budget, STEP, radius=RADIUS, spend=True), StagedSGD(budget, RADIUS)
-
-        def distance(p: jax.Array, stated: jax.Array, key: jax.Array, lower: LowerSolver) -> jax.Array:
-            w, _ = lower(
-                lambda w, e: spow(w, p - 1) + e,
-                lambda count: jax.random.normal(key, (count,)),
-                jnp.asarray(1.0),
-                stated,
-            )
-            return jnp.abs(w)
-
-        for way, lower, stated in (
-            ("p known", epochs, truth), ("p unknown", staged, truth), ("p stated wrongly", epochs, wrong)
-        ):  # fmt: skip
-
-            def one(p: jax.Array, q: jax.Array, key: jax.Array, lower: LowerSolver = lower) -> jax.Array:
-                return distance(p, q, key, lower)
-
-            ends = np.asarray(jax.jit(jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None)))(truth, stated, keys))
+        epochs = EpochSGD(budget, STEP, radius=RADIUS, spend=True)
+        solvers: tuple[LowerSolver, ...] = (epochs, StagedSGD(budget, RADIUS), epochs)
+        for way, lower, told in zip(WAYS, solvers, (ORDERS, ORDERS, wrong), strict=True):
+            ends, _ = degenerate_ends(lower, ORDERS, keys, told)
             for p, values in zip(ORDERS, ends, strict=True):
                 error = float(values.std() / np.sqrt(len(values)))
                 rows.append({"p": p, "way": way, "N": budget, "distance": float(values.mean()), "error": error})

@@ -62,14 +62,12 @@ def certificate(problem: Problem, x: PyTree, y: PyTree, constants: Constants, me
     cannot place a degenerate y* better than 0.1. For p ≥ 4 expect the bound on ∇Φ to be loose by a factor of 100 and
     more; docs/theory.md has measurements.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"problem must be a Problem(f, g, p); got {problem!r}.")
+    problem, x, y = prepare(problem, x, y)
     if not isinstance(constants, Constants):
         raise TypeError(f"constants must be theory.Constants(…); got {constants!r}.")
     stated = problem.p
     if stated is None or (not checks.is_traced(stated) and abs(float(stated) - constants.p) > 1e-6 * constants.p):
         raise ValueError(f"the constants are for p = {constants.p}, the problem states p = {stated}: make them agree.")
-    problem, x, y = prepare(problem, x, y)
     c = constants
     numbers = (c.p, math.log(c.m), c.L_phi2, c.l_g1, c.mu_J, c.L0, c.L1)  # type: ignore[arg-type]
     method = CG() if method is None else method
