@@ -118,7 +118,17 @@ def in_short(cells: list[Measured]) -> str:
         answer = behind_on([cell for cell in cells if cell["trusted"]], NOISY_AND_TRUSTED, column)
         question = f"any noise: data sets on which plain training on noisy and trusted labels is better in {column}"
         rows.append([question, answer])
+    counts = [astray(select(cells, kind="feature"), trusted) for trusted in (False, True)]
+    answer = "without trusted rows {}, with them {}".format(*counts)
+    rows.append(["feature noise: cells whose AUROC is ten points or more below that of plain training", answer])
     return "### In short\n\n" + table(["question", "answer"], rows)
+
+
+def astray(cells: list[Measured], trusted: bool) -> str:
+    """How many cells have an AUROC far below that of the base model's own probabilities."""
+    some = [cell for cell in cells if bool(cell["trusted"]) == trusted]
+    gaps = [gap for by_seed in differences(some, "noisy labels", "AUROC").values() for gap in by_seed.values()]
+    return f"{sum(gap <= -10 for gap in gaps)} of {len(gaps)}"
 
 
 def answers_with_trusted_rows(cells: list[Measured]) -> list[list[str]]:
