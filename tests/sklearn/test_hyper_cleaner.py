@@ -94,7 +94,7 @@ def test_masks_and_tables_of_other_kinds(fitted):
         HyperCleaner(random_state=0).fit(X[60:], y[60:], X_trusted=kind(X[:60]), y_trusted=y[:60])
         for kind in (np.asarray, sparse.csr_array)
     ]
-    np.testing.assert_array_equal(*(one.suspicion_ for one in forms))
+    np.testing.assert_array_equal(forms[0].suspicion_, forms[1].suspicion_)
     named = np.array(["nan", "None", "b"], object)[y]  # words like any other
     assert set(HyperCleaner(random_state=0).fit(X, named, trusted=trusted).classes_) == {"nan", "None", "b"}
 

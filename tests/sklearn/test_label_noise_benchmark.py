@@ -75,15 +75,15 @@ def test_tables_say_what_the_cells_say(parts):
     assert {setting[0] for setting, best in tied.items() if not best} == {"dna"}
     assert "accuracy 67 %, AUROC 100 %, both 67 %" in text
     assert pages.behind_on(found, "cleanlab", "accuracy").startswith("dna (-3.")
-    for place, cell in enumerate(found):
-        cell["methods"]["noisy labels"] = {"accuracy": 0.5, "AUROC": 1.05 if place < 30 else 0.95, "seconds": 0.0}
-    assert pages.astray(found, trusted=True) == "30 of 120"
     lost = [line for line in pages.losses(found).splitlines() if line.startswith("| dna")]
     assert len(lost) == 4
     plain = [cell | {"rate": 0.0} for cell in found]
     assert pages.behind_on(plain, "true labels", "accuracy").startswith("pima (-")
     once = [cell for cell in found if cell["seed"] == 0 or cell["data"] == "pima"]
     assert pages.behind_on(once, "cleanlab", "accuracy") == "none, of 1"
+    for place, cell in enumerate(found):
+        cell["methods"]["noisy labels"] = {"accuracy": 0.5, "AUROC": 1.05 if place < 30 else 0.95, "seconds": 0.0}
+    assert pages.astray(found, trusted=True) == "30 of 120"
 
 
 def test_packed_cells_come_back(parts, tmp_path):

@@ -108,12 +108,12 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         if (X_trusted is None) != (y_trusted is None):
             raise ValueError("X_trusted and y_trusted belong together; pass both or none of them.")
         if X_trusted is not None:
-            more, labels = self._read(X_trusted), _labels(y_trusted, "y_trusted")
-            if more.shape[0] != len(labels):
-                raise ValueError(f"X_trusted has {more.shape[0]} rows and y_trusted {len(labels)}; they must agree.")
+            more, y_more = self._read(X_trusted), _labels(y_trusted, "y_trusted")
+            if more.shape[0] != len(y_more):
+                raise ValueError(f"X_trusted has {more.shape[0]} rows and y_trusted {len(y_more)}; they must agree.")
             table = _stacked(table, more)
-            y = _joined(y, labels)
-            mask = np.concatenate([mask, np.ones(len(labels), bool)])
+            y = _joined(y, y_more)
+            mask = np.concatenate([mask, np.ones(len(y_more), bool)])
         self.classes_, codes = np.unique(y, return_inverse=True)
         rows = _Rows(codes, mask, own)
         _check(rows, self.classes_)
