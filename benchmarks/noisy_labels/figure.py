@@ -22,6 +22,7 @@ def draw(cells: list[Measured], path: Path) -> None:
     titles = {"accuracy": "Accuracy on test rows after cleaning (%)", "AUROC": "Wrong labels ranked first: AUROC (%)"}
     means_of = {column: {name: means(values(cells, name, column)).mean() for name in METHODS} for column in titles}
     order = sorted(METHODS, key=means_of["accuracy"].__getitem__)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     colours = ["#c0392b" if name == OURS else "#999999" if name == CEILING else "#4c72b0" for name in order]
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
         numbers = [means_of[column][name] for name in order]
