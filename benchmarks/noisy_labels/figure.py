@@ -31,9 +31,7 @@ def draw(cells: list[Measured], path: Path) -> None:
         axis.hlines(order, *axis.get_xlim(), color="#e4e4e4", linewidth=1, zorder=0)
         axis.scatter(numbers, order, color=colours, s=60)
         for place, number in enumerate(numbers):
-            axis.text(
-                number + 0.03 * (high - low), place, f"{number:.1f}", va="center", fontsize=9, backgroundcolor="white"
-            )
+            axis.text(number + 0.04 * (high - low), place, f"{number:.1f}", va="center", fontsize=9, bbox=box)
         axis.set_title(title, fontsize=10)
         axis.tick_params(labelsize=9, left=False)
         axis.spines[["top", "right", "left"]].set_visible(False)
