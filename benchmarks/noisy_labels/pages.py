@@ -64,7 +64,8 @@ def by_kind(title: str, cells: list[Measured]) -> str:
         for kind in KINDS:
             own = [means(values(select(cells, kind=kind), method, column)) for column in ("accuracy", "AUROC")]
             row.append(" / ".join(f"{numbers.mean():.1f}" for numbers in own if len(numbers)))
-        rows.append(row)
+        if any(row[1:]):
+            rows.append(row)
     return f"### {title}\n\nAccuracy / AUROC.\n\n{table(['method', *KINDS], rows)}"
 
 
@@ -155,9 +156,10 @@ def summary(cells: list[Measured]) -> str:
     for name, sets in {"held-out sets": HELD_OUT, "design sets": DESIGN, **{one: (one,) for one in FURTHER}}.items():
         helped, alone = ([cell for cell in noisy(cells, some) if cell["data"] in sets] for some in (True, False))
         parts.append(comparison(f"{name}: 20 and 40 % noise, with trusted rows", helped))
-        if sets == HELD_OUT:
-            parts.append(by_kind(f"{name}: the same by kind of noise", helped))
+        by_noise = "the same by kind of noise"
+        parts.append(by_kind(f"{name}, with trusted rows: {by_noise}", helped if sets == HELD_OUT else []))
         parts.append(comparison(f"{name}: 20 and 40 % noise, without trusted rows", alone))
+        parts.append(by_kind(f"{name}, without trusted rows: {by_noise}", alone if sets == HELD_OUT else []))
     for rate in (0.1, 0.0):
         for some, words in ((True, "with"), (False, "without")):
             mine = [cell for cell in select(cells, rate=rate) if bool(cell["trusted"]) == some]
