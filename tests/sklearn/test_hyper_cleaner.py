@@ -69,7 +69,7 @@ def test_attributes_agree_with_each_other(fitted):
     assert (suspects.confidence <= suspects.suspicion + 1e-12).all()
     np.testing.assert_allclose(cleaner.noise_matrix_.sum(axis=1), 1)
     assert [row["pass"] for row in cleaner.history_] == [0, 1, 2]
-    assert f"{len(suspects)} rows" in cleaner.report_
+    assert f"than the one they carry: {len(suspects)}." in cleaner.report_
     np.testing.assert_allclose(cleaner.predict_proba(X).sum(axis=1), 1)
     np.testing.assert_array_equal(cleaner.classes_[cleaner.predict_proba(X).argmax(axis=1)], cleaner.predict(X))
 
@@ -83,6 +83,20 @@ def test_the_second_form_is_the_first():
     assert len(once.suspicion_) == rest.sum()
     np.testing.assert_array_equal(once.suspicion_, again.suspicion_[: rest.sum()])
     np.testing.assert_array_equal(once.predict_proba(X), again.predict_proba(X))
+
+
+def test_masks_and_tables_of_other_kinds(fitted):
+    """A mask of Python's bools (as pandas makes after a join), and trusted rows that are sparse where X is not."""
+    cleaner, X, _, y, trusted = fitted
+    again = HyperCleaner(random_state=0).fit(X, y, trusted=trusted.astype(object))
+    np.testing.assert_array_equal(again.suspicion_, cleaner.suspicion_)
+    forms = [
+        HyperCleaner(random_state=0).fit(X[60:], y[60:], X_trusted=kind(X[:60]), y_trusted=y[:60])
+        for kind in (np.asarray, sparse.csr_array)
+    ]
+    np.testing.assert_array_equal(forms[0].suspicion_, forms[1].suspicion_)
+    named = np.array(["nan", "None", "b"], object)[y]  # words like any other
+    assert set(HyperCleaner(random_state=0).fit(X, named, trusted=trusted).classes_) == {"nan", "None", "b"}
 
 
 def test_a_fit_repeats_and_a_clone_starts_anew(fitted):
@@ -135,6 +149,9 @@ def test_data_frames():
     assert isinstance(other.suspects_, polars.DataFrame)
     np.testing.assert_array_equal(other.suspects_["row"].to_numpy(), plain.suspects_.row)
     assert list(other.feature_names_in_) == names
+    lost = pandas.Series(np.array(["a", "b", "c"])[y], dtype="string").where(y != 1)
+    with pytest.raises(ValueError, match=r"y: the label of row \d+ is <NA>"):
+        HyperCleaner().fit(X, lost)
     for kind in (pandas, polars):
         text = kind.DataFrame({"size": X[:, 0], "colour": ["red", "blue"] * 100})
         with pytest.raises(ValueError, match="columns colour hold no numbers"):
@@ -263,7 +280,7 @@ BAD = [
     (lambda: HyperCleaner().fit(np.where(X > 2, np.inf, X), Y), "infinity"),
     (lambda: HyperCleaner().fit(X, np.zeros(100)), "only one class"),
     (lambda: HyperCleaner().fit(X, Y, trusted=TRUSTED[:50]), r"one entry for each of the 100 rows"),
-    (lambda: HyperCleaner().fit(X, Y, trusted=np.flatnonzero(TRUSTED)), r"one entry for each of the 100 rows"),
+    (lambda: HyperCleaner().fit(X, Y, trusted=np.flatnonzero(TRUSTED)), r"From row numbers: np\.isin"),
     (lambda: HyperCleaner().fit(X, Y, trusted=TRUSTED.astype(int)), "mask of True and False"),
     (lambda: HyperCleaner().fit(X, Y, trusted=np.ones(100, bool)), "every row is trusted"),
     (lambda: HyperCleaner().fit(X, Y, X_trusted=X), "belong together"),
@@ -272,10 +289,19 @@ BAD = [
     (lambda: HyperCleaner().fit(X, Y, X_trusted=X[:5], y_trusted=np.array(["a"] * 5)), "one kind"),
     (lambda: HyperCleaner().fit(X, X[:, 0]), "continuous"),
     (lambda: HyperCleaner().fit(X, np.array(["a", None, "b"], object)[Y]), "row . is None"),
+    (lambda: HyperCleaner().fit(X, np.array(["a", np.nan, "b"], object)[Y]), "row . is nan"),
+    (lambda: HyperCleaner().fit(X, np.where(Y == 1, np.nan, Y)), "y contains NaN"),
+    (lambda: HyperCleaner().fit(X, Y, X_trusted=X[:3], y_trusted=[0, None, 1]), "y_trusted: the label of row 1 is"),
+    (lambda: HyperCleaner().fit(X, Y, X_trusted=X[:3], y_trusted=[0, np.nan, 1]), "y_trusted contains NaN"),
+    (lambda: HyperCleaner().fit(X, Y, X_trusted=X, y_trusted=X[:, 0]), "continuous"),
+    (lambda: HyperCleaner().fit(X, Y, trusted=[*TRUSTED.tolist()[:99], None]), "mask of True and False"),
+    (lambda: HyperCleaner().fit(X, np.full(100, "a")), "only one class, 'a'"),
+    (lambda: HyperCleaner().fit_probabilities(np.full((100, 3), 1 / 3), X[:, 0]), "continuous"),
+    (lambda: HyperCleaner().fit_probabilities(np.full((100, 4), 1 / 4), Y, classes=[0, 1, 2, 2]), "class twice"),
+    (lambda: HyperCleaner().fit_probabilities(np.full((100, 2), 0.5), Y, classes=[0, 1]), "y contains 2, which"),
     (lambda: HyperCleaner().fit_probabilities(np.ones((100, 3)), Y), "adding up to 1"),
     (lambda: HyperCleaner().fit_probabilities(np.full((100, 2), 0.5), Y), "2 columns, but there are 3"),
     (lambda: HyperCleaner().fit_probabilities(np.full((50, 3), 1 / 3), Y), "50 rows and y 100"),
-    (lambda: HyperCleaner().fit_probabilities(np.full((100, 2), 0.5), Y, classes=[0, 1]), "which classes does not"),
 ]
 
 
@@ -292,10 +318,11 @@ def doubtful():
     same[1] = same[0]
     other[1] = (other[0] + 1) % 3
     return [
-        (X, Y, few, "only 3 trusted rows"),
-        (X, Y, missing, "no trusted row has the class 2"),
-        (same, other, TRUSTED, "1 trusted rows contradict others: rows 0 and 1"),
-        (sparse.csr_array(same), other, TRUSTED, "1 trusted rows contradict others: rows 0 and 1"),
+        (X, Y, few, "only 3 trusted rows, which says little"),
+        (X, Y, missing, "no trusted row has the class 2:"),
+        (X, Y, TRUSTED & (Y == 0), "no trusted row has the classes 1, 2:"),
+        (same, other, TRUSTED, "contradict each other: rows 0 and 1"),
+        (sparse.csr_array(same), other, TRUSTED, "contradict each other: rows 0 and 1"),
     ]
 
 

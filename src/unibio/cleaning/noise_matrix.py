@@ -101,4 +101,4 @@ def noise_rate(P: Array, T: Array, given: Array) -> Rate:
     seen = np.maximum(np.einsum("ik,ik->i", P, T.T[given]), 1e-300)
     information = float(np.sum(np.square((seen - own) / seen)))
     error = 1.96 / np.sqrt(information) if information > 0 else np.inf
-    return Rate(rate, max(0.0, rate * (1 - error)), min(1.0, rate * (1 + error)) if rate else 0.0)
+    return Rate(rate, max(0.0, float(rate * (1 - error))), min(1.0, float(rate * (1 + error))) if rate else 0.0)

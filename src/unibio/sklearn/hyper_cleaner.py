@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
@@ -23,6 +23,7 @@ from unibio.sklearn.scaling import Scaling
 
 Array = np.ndarray
 Seed = int | np.random.RandomState | None
+_MISSING = ("None", "nan", "<NA>", "NaT")  # what labels that are missing look like, where they are not text
 _FEW = 10  # trusted rows, below which a warning is given
 
 
@@ -99,25 +100,22 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
                 slice this form, and only this: `cross_validate(cleaner, X, y, params={"trusted": mask})`.
             X_trusted, y_trusted: trusted rows as a table of their own, instead of a mask.
         """
+        _refuse_missing(y, "y")
         table, y = self._read(X, y, reset=True)
         own = table.shape[0]
-        y = column_or_1d(y, warn=True)
-        _refuse_missing(y)
-        check_classification_targets(y)
+        y = _labels(y, "y")
         mask = _mask(trusted, len(y))
         if (X_trusted is None) != (y_trusted is None):
             raise ValueError("X_trusted and y_trusted belong together; pass both or none of them.")
         if X_trusted is not None:
-            more, labels = self._read(X_trusted), column_or_1d(y_trusted)
-            if more.shape[0] != len(labels):
-                raise ValueError(f"X_trusted has {more.shape[0]} rows and y_trusted {len(labels)}; they must agree.")
-            join = sparse.vstack if sparse.issparse(table) else np.concatenate
-            table = join([table, more])
-            table = sparse.csr_array(table) if sparse.issparse(table) else table
-            if (y.dtype.kind in "OUS") != (labels.dtype.kind in "OUS"):  # numpy would turn numbers into text
-                raise ValueError(f"y has {y.dtype} labels and y_trusted {labels.dtype}; they must be of one kind.")
-            y = np.concatenate([y, labels])
-            mask = np.concatenate([mask, np.ones(len(labels), bool)])
+            more, y_more = self._read(X_trusted), _labels(y_trusted, "y_trusted")
+            if more.shape[0] != len(y_more):
+                raise ValueError(f"X_trusted has {more.shape[0]} rows and y_trusted {len(y_more)}; they must agree.")
+            table = _stacked(table, more)
+            if (y.dtype.kind in "OUS") != (y_more.dtype.kind in "OUS"):  # numpy would turn numbers into text
+                raise ValueError(f"y has {y.dtype} labels and y_trusted {y_more.dtype}; they must be of one kind.")
+            y = np.concatenate([y, y_more])
+            mask = np.concatenate([mask, np.ones(len(y_more), bool)])
         self.classes_, codes = np.unique(y, return_inverse=True)
         rows = _Rows(codes, mask, own)
         notes = _notes(rows, self.classes_, table)
@@ -155,11 +153,12 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
         """
         given = P
         P = check_array(P, dtype=np.float64, input_name="P", ensure_min_samples=2, ensure_min_features=2)
-        y = column_or_1d(y)
-        _refuse_missing(y)
+        y = _labels(y, "y")
         if len(y) != len(P):
             raise ValueError(f"P has {len(P)} rows and y {len(y)} labels; they must agree.")
-        self.classes_ = np.unique(y) if classes is None else np.asarray(classes)
+        self.classes_ = np.unique(y) if classes is None else column_or_1d(classes)
+        if len(np.unique(self.classes_)) < len(self.classes_):
+            raise ValueError("classes names a class twice; each column of P needs a class of its own.")
         if P.shape[1] != len(self.classes_):
             raise ValueError(
                 f"P has {P.shape[1]} columns, but there are {len(self.classes_)} classes. Pass classes=[…], in the "
@@ -169,7 +168,7 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             raise ValueError("each row of P must hold probabilities: none negative, adding up to 1.")
         codes = _places(y, self.classes_)
         if (self.classes_[codes] != y).any():
-            raise ValueError(f"y contains {y[self.classes_[codes] != y][0]!r}, which classes does not name.")
+            raise ValueError(f"y contains {y[self.classes_[codes] != y].tolist()[0]!r}, which classes does not name.")
         rows = _Rows(codes, _mask(trusted, len(y)), len(y))
         notes = _notes(rows, self.classes_)
         logits, noisy = np.log(P + 1e-12), ~rows.trusted
@@ -301,13 +300,33 @@ class HyperCleaner(ClassifierMixin, TableEstimator):
             self._model = LinearModel(groups["model"][0])
 
 
-def _refuse_missing(y: Array) -> None:
-    """Refuses labels that are None, which numpy and scikit-learn would refuse without saying why."""
-    missing = [row for row, label in enumerate(y) if label is None] if y.dtype == object else []
+def _labels(y: LabelsLike, name: str) -> Array:
+    """Labels as an array, if they can be classes."""
+    _refuse_missing(y, name)
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name=name)
+    check_classification_targets(labels)
+    return labels
+
+
+def _refuse_missing(y: LabelsLike, name: str) -> None:
+    """Refuses labels that are None or pandas' NA, which numpy and scikit-learn would refuse without saying why."""
+    labels = np.asarray(y)
+    if labels.ndim == 0 or labels.dtype != object:
+        return
+    missing = [row for row, label in enumerate(labels) if not isinstance(label, str) and str(label) in _MISSING]
     if missing:
-        raise ValueError(
-            f"the label of row {missing[0]} is None ({len(missing)} in all); leave out rows without a label."
-        )
+        label = labels[missing[0]]
+        raise ValueError(f"{name}: the label of row {missing[0]} is {label} ({len(missing)} in all); leave out rows "
+                         "without a label.")  # fmt: skip
+
+
+def _stacked(table: Table, more: Table) -> Table:
+    """Both tables one above the other, of the kind of the first."""
+    if sparse.issparse(table):
+        return sparse.csr_array(sparse.vstack([table, more]))
+    return np.concatenate([table, more.toarray() if sparse.issparse(more) else more])
 
 
 def _places(values: Array, classes: Array) -> Array:
@@ -320,13 +339,15 @@ def _mask(trusted: LabelsLike, rows: int) -> Array:
     if trusted is None:
         return np.zeros(rows, bool)
     mask = np.asarray(trusted)
-    if mask.shape != (rows,):
-        raise ValueError(f"trusted must have one entry for each of the {rows} rows; it has the shape {mask.shape}.")
+    if mask.dtype == object and all(isinstance(entry, bool | np.bool_) for entry in mask.flat):
+        mask = mask.astype(bool)
     if mask.dtype != bool:
         raise ValueError(
-            f"trusted must be a mask of True and False; got {mask.dtype}. From row numbers: "
-            "np.isin(np.arange(len(y)), numbers)."
+            f"trusted must be a mask of True and False, one entry for each of the {rows} rows; got {mask.dtype}. From "
+            "row numbers: np.isin(np.arange(len(y)), numbers)."
         )
+    if mask.shape != (rows,):
+        raise ValueError(f"trusted must have one entry for each of the {rows} rows; it has the shape {mask.shape}.")
     return mask
 
 
@@ -334,7 +355,9 @@ def _notes(rows: _Rows, classes: Array, table: Table = None) -> list[str]:
     """What is doubtful about the trusted rows, in sentences, which are also given as warnings. Raises a ValueError if
     the labels leave nothing to learn. `table` holds the features, if they are known."""
     if len(classes) < 2:
-        raise ValueError(f"the labels contain only one class, {classes[0]!r}; at least two classes are needed.")
+        raise ValueError(
+            f"the labels contain only one class, {classes.tolist()[0]!r}; at least two classes are needed."
+        )
     if rows.trusted.all():
         raise ValueError(
             "every row is trusted, so there is no label to clean. Mark as trusted only the rows that have been "
@@ -346,15 +369,15 @@ def _notes(rows: _Rows, classes: Array, table: Table = None) -> list[str]:
     notes = []
     if count < _FEW:
         notes.append(
-            f"only {count} trusted rows: they say little. Results are close to those without trusted rows; check at "
-            f"least {_FEW}, better 50."
+            f"only {_counted(count, 'trusted row')}, which says little. Results are close to those without trusted "
+            f"rows; check at least {_FEW}, better 50."
         )
     missing = np.setdiff1d(np.arange(len(classes)), rows.codes[rows.trusted])
     if missing.size:
         names = ", ".join(str(name) for name in classes[missing][:5]) + (", …" if missing.size > 5 else "")
         notes.append(
-            f"no trusted row has the class {names}: how labels of these classes go wrong is inferred from the others. "
-            "Check a few rows that carry these labels."
+            f"no trusted row has the class{'es' * (missing.size > 1)} {names}: how labels go wrong there is inferred "
+            "from the other classes. Check a few rows that carry such a label."
         )
     if table is not None:
         notes += _contradictions(table, rows)
@@ -377,22 +400,26 @@ def _contradictions(table: Table, rows: _Rows) -> list[str]:
         return []
     first, second = pairs[0]
     return [
-        f"{len(pairs)} trusted rows contradict others: rows {first} and {second}, for example, have the same features "
-        "and different labels. Both are taken for right, as chance may have it; check them."
+        f"trusted rows contradict each other: rows {first} and {second} have the same features and different labels "
+        f"({_counted(len(pairs), 'such row')}). All are taken for right; check them."
     ]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _report(rows: _Rows, rate: noise_matrix.Rate, suspects: int, notes: list[str]) -> str:
     trusted = int(rows.trusted.sum())
     noisy = len(rows.codes) - trusted
     lines = [
-        f"{noisy} labels were examined with the help of {trusted} trusted rows.",
+        f"{_counted(noisy, 'label')} examined with the help of {_counted(trusted, 'trusted row')}.",
         f"An estimated {100 * rate.value:.1f} % of them are wrong (95 % interval {100 * rate.low:.1f} to "
         f"{100 * rate.high:.1f} %, if the model is right).",
-        f"{suspects} rows have a more probable label than the one they carry.",
+        f"Rows with a more probable label than the one they carry: {suspects}.",
     ]
     if not trusted:
-        lines[0] = f"{noisy} labels were examined without any trusted row."
+        lines[0] = f"{_counted(noisy, 'label')} examined without any trusted row."
         lines.append(
             "All of this rests on how well the model and symmetric or class-dependent noise together explain the given "
             "labels. Errors that follow the features look like correct labels and cannot be found; nor can it be known "
