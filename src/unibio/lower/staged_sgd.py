@@ -17,23 +17,32 @@ _TOO_SHORT = (
 )
 
 
+_SHORTEST = 64  # a last stage is made where it leaves the others this many steps each
+
+
 class _Search(NamedTuple):
-    """Where a call stands: y_k, R_k, whether R is still being searched for, how many stages of the descent and how many
-    of any kind are done."""
+    """Where a call stands: y_k, R_k, the radius of a last stage, whether R is still being searched for, how many stages
+    of the descent and how many of any kind are done."""
 
     y: PyTree
     radius: jax.Array
+    last_radius: jax.Array
     searching: jax.Array
     descended: jax.Array
     stages: jax.Array
 
 
 class StagedSGD(eqx.Module):
-    """SGD in K stages of equal length, each in a ball of half the radius around the mean of the one before.
+    """SGD in K stages of equal length, each in a ball of half the radius around the mean of the one before, and a last
+    long one.
 
         N_0 times     w ← Π_{B(y_k, R_k)}(w − √2·R_k·s_t/√S_t),   S_t = Σ_{i≤t}‖s_i‖² of this stage, w_1 = y_k
         y_{k+1} = mean of the N_0 points before each update,   R_k = R_0/2^k
-        K = ⌈½log₂N⌉ + 1,   N_0 = ⌊N/K⌋
+        K = ⌈½log₂N⌉ + 1,   N_0 = ⌊N/(2K)⌋
+
+    The last stage is the same with the other half of the N steps, from y_K and with the radius 2R_j, at most R_0, where
+    j is the last stage that moved by at most R_j/2. It is left out, and N_0 = ⌊N/K⌋, where N_0 would be less than 64:
+    then the stages need all steps to come near the minimiser at all.
 
     The step needs no number from the user, and the rate is that of Epoch-SGD with the best p, up to a logarithm, for
     every p > 1 at once: docs/without_p.md has the theorem with its constants and proof.
@@ -82,7 +91,12 @@ class StagedSGD(eqx.Module):
     @property
     def stage_steps(self) -> int:
         """N_0."""
-        return self.steps // self.stages
+        return self.steps // (2 * self.stages if self.steps >= 2 * _SHORTEST * self.stages else self.stages)
+
+    @property
+    def last_steps(self) -> int:
+        """The steps of the last stage: half of N or a few more, or 0 where there is none."""
+        return self.steps - self.stages * self.stage_steps if self.stage_steps < self.steps // self.stages else 0
 
     def guided(self, moved: jax.Array) -> "StagedSGD":
         """The same solver with this first guess, if it searches at all."""
@@ -92,9 +106,9 @@ class StagedSGD(eqx.Module):
         n, dtype, zero = self.stage_steps, tree.dtype(y), jnp.int32(0)
         largest = jnp.asarray(self.radius, dtype)
         searches = 0 if self.guess is None else 1
-        draws = draw((searches + self.stages) * n)
-        shape = (searches + self.stages, n)
-        blocks = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(*shape, *leaf.shape[1:]), draws)
+        shape, most = (searches + self.stages, n), (searches + self.stages) * n
+        draws = draw(most + self.last_steps)
+        blocks = jax.tree.map(lambda leaf: jnp.asarray(leaf[:most]).reshape(*shape, *leaf.shape[1:]), draws)
         # From 0 no doubling leads anywhere; from eps·radius at most 52 do.
         first = largest if self.guess is None else jnp.maximum(self.guess, jnp.finfo(dtype).eps * largest)
 
@@ -103,17 +117,24 @@ class StagedSGD(eqx.Module):
             y = _stage(gradient, jax.tree.map(lambda leaf: leaf[block], blocks), state.y, state.radius, n)
             found = tree.norm(tree.sub(y, state.y)) <= state.radius / 2
             doubled = jnp.minimum(2 * state.radius, largest)
+            calm = state.searching | (found & (state.descended > 0))
             return _Search(
                 tree.where(state.searching, state.y, y),
                 jnp.where(state.searching, doubled, state.radius / 2),
+                jnp.where(calm, doubled, state.last_radius),
                 state.searching & ~found & (doubled < largest),
                 state.descended + jnp.where(state.searching, 0, 1),
                 state.stages + 1,
             )
 
-        start = _Search(y, jnp.minimum(first, largest), first < largest, zero, zero)
+        first = jnp.minimum(first, largest)
+        start = _Search(y, first, first, first < largest, zero, zero)
         end = jax.lax.while_loop(lambda state: state.descended < self.stages, stage, start)
-        return end.y, n * end.stages
+        if self.last_steps == 0:
+            return end.y, n * end.stages
+        rest = jax.tree.map(lambda leaf: jnp.asarray(leaf[most:]), draws)
+        y = _stage(gradient, rest, end.y, end.last_radius, self.last_steps)
+        return y, n * end.stages + self.last_steps
 
 
 def _stage(gradient: Gradient, draws: PyTree, start: PyTree, radius: jax.Array, steps: int) -> PyTree:
