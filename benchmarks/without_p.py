@@ -3,7 +3,7 @@
     python benchmarks/without_p.py slopes --dim 1          # distance against N, N = 10³ … 10⁶, and the bounds
     python benchmarks/without_p.py distances --seeds 10000 # Theorem 1's bound in 10,000 runs, N = --budget
     python benchmarks/without_p.py search                  # Theorem 2 from first guesses 1e-3 to 1e3 times the truth
-    python benchmarks/without_p.py epoch-sgd               # against Epoch-SGD with p known and its step size tuned
+    python benchmarks/without_p.py epoch-sgd --budget 10000 # against Epoch-SGD with p known and its step size tuned
 
 Every piece writes its rows to a CSV file in the folder `--out` when it is done, prints them, and is not computed again
 if the file is there. Stages are computed here once more because the solver does not tell their S:
@@ -55,10 +55,9 @@ def stage(
 
 
 def stages(
-    gradient: Gradient, y: jax.Array, radius: Any, noise: Noise, steps: int, first: int = 0
+    gradient: Gradient, y: jax.Array, radius: Any, noise: Noise, plan: ub.StagedSGD, first: int = 0
 ) -> tuple[jax.Array, jax.Array]:
-    """StagedSGD(steps, radius): the end, and the largest S divided by the steps of its stage."""
-    plan = ub.StagedSGD(steps)
+    """The plan from this radius: the end, and the largest S divided by the steps of its stage."""
     n = plan.stage_steps
     start = jnp.broadcast_to(jnp.asarray(radius, float), y.shape[:-1])
 
@@ -77,11 +76,11 @@ def stages(
 
 
 def search(
-    gradient: Gradient, y: jax.Array, guess: Any, largest: float, noise: Noise, steps: int
+    gradient: Gradient, y: jax.Array, guess: Any, largest: float, noise: Noise, plan: ub.StagedSGD
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """StagedSGD(steps, largest, guess) for many runs: the ends, R_0, the stages of the search, and the largest S
-    divided by the steps of its stage."""
-    n, shape = ub.StagedSGD(steps).stage_steps, y.shape[:-1]
+    """The plan with this guess and this largest radius for many runs: the ends, R_0, the stages of the search, and the
+    largest S divided by the steps of its stage."""
+    n, shape = plan.stage_steps, y.shape[:-1]
 
     def up(state: Any) -> Any:
         searching, R, radius, tried, most = state
@@ -93,7 +92,7 @@ def search(
 
     begin = jnp.ones(shape, bool), jnp.asarray(guess), jnp.full(shape, largest), jnp.zeros(shape, int), jnp.zeros(shape)
     _, _, radius, tried, most = jax.lax.while_loop(lambda state: (state[1] < largest) & state[0].any(), up, begin)
-    ends, below = stages(gradient, y, radius, noise, steps, n)
+    ends, below = stages(gradient, y, radius, noise, plan, n)
     return ends, radius, tried, jnp.maximum(most, below)
 
 
@@ -130,12 +129,11 @@ def light_tail(dim: int) -> float:
 
 
 class Bounds:
-    """Theorem 1 and 2's numbers for N steps, the growth (μ, p) and R_0: `runs` is how many stages there are in all."""
+    """The numbers of Theorems 1 and 2 for a plan and the growth (μ, p)."""
 
-    def __init__(self, budget: int, p: float, mu: float, sigma: float) -> None:
-        plan = ub.StagedSGD(budget)
+    def __init__(self, plan: ub.StagedSGD, p: float, mu: float, sigma: float) -> None:
         self.n, self.K, self.p, self.mu, self.sigma = plan.stage_steps, plan.stages, p, mu, sigma
-        self.last = plan.last_steps > 0
+        self.last = plan.last_stage
 
     def prior(self, G: float) -> float:
         level = math.log(3 * (self.K + self.last) / DELTA)
@@ -152,30 +150,34 @@ class Bounds:
 
     def distance(self, A: Any, radius: Any) -> Any:
         """Theorem 1 with R_0/2^K for the first of the two."""
-        c = 13 / 8 + (5 / (2 * math.sqrt(self.K)) if self.last else 0)
-        return np.maximum(radius / 2**self.K, c ** (1 / self.p) * self.reach(A, 8 if self.last else 2))
+        smallest = radius / 2**self.K
+        if self.last:
+            c = 13 / 8 + 5 / (2 * math.sqrt(self.K))
+            return c ** (1 / self.p) * np.maximum(smallest / 4, self.reach(A, 8))
+        return np.maximum(smallest, (13 / 8) ** (1 / self.p) * self.reach(A, 2))
 
 
-def distances(dim: int, function: str, seeds: int, budget: int, seed: int) -> Rows:
+def distances(dim: int, function: str, seeds: int, plan: ub.StagedSGD, seed: int) -> Rows:
     """Quantiles of the distance from the minimiser after N steps, from the distance 1 with R_0 = 2, for every p; and
-    how often it exceeds Theorem 1's bound with δ = .1, a priori (G = 7^{p−1}) and with the observed S."""
+    how often it exceeds Theorem 1's bound with δ = .1, a priori (G = 5^{p−1}, or 7^{p−1} with a last stage) and with
+    the observed S."""
 
     @jax.jit
     def ends(key: jax.Array) -> Any:
         y, noise = start(ORDERS, seeds, dim), normal(key, seeds, dim)
-        end, observed = stages(FUNCTIONS[function](ORDERS), y, 2.0, noise, budget)
+        end, observed = stages(FUNCTIONS[function](ORDERS), y, 2.0, noise, plan)
         return norms(end), observed
 
-    found, observed = (np.asarray(a) for a in ends(jax.random.fold_in(jax.random.key(seed), dim * budget)))
+    found, observed = (np.asarray(a) for a in ends(jax.random.fold_in(jax.random.key(seed), dim * plan.steps)))
     rows: Rows = []
     for values, squares, p in zip(found, observed, ORDERS, strict=True):
-        bounds = Bounds(budget, p, growth(function, p, dim), light_tail(dim))
-        prior = bounds.distance(bounds.prior(7 ** (p - 1)), 2.0)
+        bounds = Bounds(plan, p, growth(function, p, dim), light_tail(dim))
+        prior = bounds.distance(bounds.prior((7 if plan.last_stage else 5) ** (p - 1)), 2.0)
         posterior = bounds.distance(bounds.posterior(squares), 2.0)
         q90 = float(np.quantile(values, 0.9))
         again = np.random.default_rng(0).integers(0, seeds, (500, seeds))
         rows.append(
-            {"function": function, "dim": dim, "p": p, "N": budget, "N_0": bounds.n, "seeds": seeds}
+            {"function": function, "dim": dim, "p": p, "N": plan.steps, "N_0": bounds.n, "seeds": seeds}
             | {"median": float(np.median(values)), "q90": q90, "largest": float(values.max())}
             | {"q90_error": float(np.quantile(values[again], 0.9, axis=1).std())}
             | {"above_prior": int(np.sum(values > prior)), "above_posterior": int(np.sum(values > posterior))}
@@ -202,25 +204,32 @@ def slopes(tables: list[Rows]) -> Rows:
     return rows
 
 
-def searches(dim: int, function: str, runs: int, budget: int, seed: int) -> Rows:
+def searches(dim: int, function: str, runs: int, plan: ub.StagedSGD, seed: int) -> Rows:
     """Theorem 2 from first guesses of 1e-3 to 1e3 times the true distance 1, with the cap R_max = 2000 and the observed
     S, beside the run from the known radius 2 on the samples of the descent."""
     rows: Rows = []
-    largest, gradient, n = 2000.0, FUNCTIONS[function](ORDERS), ub.StagedSGD(budget).stage_steps
-    y, noise = start(ORDERS, runs, dim), normal(jax.random.fold_in(jax.random.key(seed), dim * budget), runs, dim)
-    known = np.asarray(norms(jax.jit(lambda: stages(gradient, y, 2.0, noise, budget, n)[0])()))
-    program = jax.jit(lambda guess: search(gradient, y, guess, largest, noise, budget))
+    largest, gradient, n = 2000.0, FUNCTIONS[function](ORDERS), plan.stage_steps
+    y, noise = start(ORDERS, runs, dim), normal(jax.random.fold_in(jax.random.key(seed), dim * plan.steps), runs, dim)
+    known = np.asarray(norms(jax.jit(lambda: stages(gradient, y, 2.0, noise, plan, n)[0])()))
+    program = jax.jit(lambda guess: search(gradient, y, guess, largest, noise, plan))
     for guess in 10.0 ** np.arange(-3, 4):
         ends, radius, tried, observed = (np.asarray(a) for a in program(guess))
         J = max(0, math.ceil(math.log2(largest / guess))) + 1
         for i, p in enumerate(ORDERS):
-            bounds = Bounds(budget, p, growth(function, p, dim), light_tail(dim))
+            bounds = Bounds(plan, p, growth(function, p, dim), light_tail(dim))
             A = bounds.posterior(observed[i], J)
             most = 1 + np.ceil(np.maximum(0.0, np.log2(np.maximum(4.0, bounds.reach(A, 4**p)) / guess)))
             values = np.linalg.norm(ends[i], axis=-1)
             bound = np.maximum(radius[i] / 2**bounds.K, (8 if bounds.last else 6) * bounds.reach(A, 2))
             rows.append(
-                {"function": function, "dim": dim, "p": p, "N": budget, "runs": runs, "guess_over_truth": float(guess)}
+                {
+                    "function": function,
+                    "dim": dim,
+                    "p": p,
+                    "N": plan.steps,
+                    "runs": runs,
+                    "guess_over_truth": float(guess),
+                }
                 | {"up_stages_median": float(np.median(tried[i])), "up_stages_most": int(tried[i].max())}
                 | {"up_stages_bound": float(np.median(most)), "too_many": float(np.mean(tried[i] > most))}
                 | {"q90": float(np.quantile(values, 0.9)), "q90_known_radius_2": float(np.quantile(known[i], 0.9))}
@@ -286,23 +295,25 @@ def best_epoch_sgd(function: Any, p: float, budget: int, radii: tuple[float, ...
 
 
 def against_epoch_sgd(p: float, budget: int, seeds: int, seed: int) -> Rows:
-    """StagedSGD(N, 2) against Epoch-SGD that knows p, in one dimension, R_0 = 2 and noise of variance 1. Epoch-SGD has
-    the best of 9 first step sizes in a first ball of radius 2, or also the best of three radii."""
+    """StagedSGD(N, 2), with a last stage too, against Epoch-SGD that knows p, in one dimension, R_0 = 2 and noise of
+    variance 1. Epoch-SGD has the best of 9 first step sizes in a first ball of radius 2, or also of three radii."""
     rows: Rows = []
     for i, (name, function) in enumerate(minimisers(seeds, seed).items()):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1000 * i + int(p)), 3)
-        ours = np.asarray(errors(stacked([ub.StagedSGD(budget, 2.0)]), function, p, keys[0], seeds))[0]
+        plain, last = (
+            np.asarray(errors(stacked([ub.StagedSGD(budget, 2.0, last_stage=long)]), function, p, keys[0], seeds))[0]
+            for long in (False, True)
+        )
         for key, tuned, radii in zip(keys[1:], ("step size", "and radius"), ((2.0,), (0.5, 1.0, 2.0)), strict=True):
             theirs, (gamma, radius), spend = best_epoch_sgd(function, p, budget, radii, key, seeds)
-            ratio = ours.mean() / theirs.mean()
-            spread = math.hypot(ours.std() / ours.mean(), theirs.std() / theirs.mean()) / math.sqrt(seeds)
-            rows.append(
-                {"minimiser": name, "p": p, "N": budget, "tuned": tuned, "seeds": seeds}
-                | {"staged_mean": float(ours.mean()), "epoch_sgd_mean": float(theirs.mean())}
-                | {"ratio_of_means": float(ratio), "ratio_error": float(ratio * spread)}
-                | {"ratio_of_q90": float(np.quantile(ours, 0.9) / np.quantile(theirs, 0.9))}
-                | {"best_step_size": float(gamma), "best_radius": float(radius), "spend": bool(spend)}
-            )
+            row = {"minimiser": name, "p": p, "N": budget, "tuned": tuned, "seeds": seeds}
+            row |= {"epoch_sgd_mean": float(theirs.mean())}
+            for way, ours in (("", plain), ("_last_stage", last)):
+                ratio = ours.mean() / theirs.mean()
+                spread = math.hypot(ours.std() / ours.mean(), theirs.std() / theirs.mean()) / math.sqrt(seeds)
+                row |= {f"mean{way}": float(ours.mean()), f"ratio{way}": float(ratio)}
+                row |= {f"error{way}": float(ratio * spread)}
+            rows.append(row | {"step_size": float(gamma), "radius": float(radius), "spend": bool(spend)})
     return rows
 
 
@@ -328,13 +339,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=256)
     parser.add_argument("--budget", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--last-stage", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("without-p-results"))
     o = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    kind = f"{o.function}-{o.dim}"
+    kind = f"{o.function}-{o.dim}{'-last' if o.last_stage else ''}"
 
     def measured(budget: int) -> Rows:
-        compute = functools.partial(distances, o.dim, o.function, o.seeds, budget, o.seed)
+        plan = ub.StagedSGD(budget, last_stage=o.last_stage)
+        compute = functools.partial(distances, o.dim, o.function, o.seeds, plan, o.seed)
         return piece(o.out, f"distances-{kind}-{budget}-{o.seeds}", compute)
 
     if o.what == "distances":
@@ -343,7 +356,8 @@ def main() -> None:
         tables = [measured(budget) for budget in BUDGETS]
         piece(o.out, f"slopes-{kind}-{o.seeds}", lambda: slopes(tables))
     elif o.what == "search":
-        compute = functools.partial(searches, o.dim, o.function, o.seeds, o.budget, o.seed)
+        plan = ub.StagedSGD(o.budget, last_stage=o.last_stage)
+        compute = functools.partial(searches, o.dim, o.function, o.seeds, plan, o.seed)
         piece(o.out, f"search-{kind}-{o.budget}-{o.seeds}", compute)
     else:
         for p in ORDERS:

@@ -27,13 +27,13 @@ ORDERS = (2.0, 4.0, 8.0)
 def mean_gradient(N: int, seeds: int, key: jax.Array) -> jax.Array:
     """(1/T)Σ‖∇Φ(x_t)‖ for T = N², each p and seed, on f = (p−1)|y|^p/p, g = |y|^p/p − y sin x, whose ∇Φ is cos x·y*(x)
     with y* = spow(sin x, 1/(p−1)): I = N, 1 − β = 1/N, η = N^{−3/2}, StagedSGD(N, 2), noise of variance 1."""
-    p = jnp.asarray(ORDERS)[:, None]
+    p, plan = jnp.asarray(ORDERS)[:, None], ub.StagedSGD(N)
 
     def round_of_steps(carry: Any, key: jax.Array) -> Any:
         x, y, m, total = carry
         lower, upper = jax.random.split(key)
         sine = jnp.sin(x)[..., None]
-        y, _ = stages(lambda w: ub.spow(w, p[..., None] - 1) - sine, y, 2.0, normal(lower, seeds, 1), N)
+        y, _ = stages(lambda w: ub.spow(w, p[..., None] - 1) - sine, y, 2.0, normal(lower, seeds, 1), plan)
 
         def step(carry: Any, key: jax.Array) -> Any:
             x, m, total = carry

@@ -17,9 +17,6 @@ _TOO_SHORT = (
 )
 
 
-_SHORTEST = 64  # a last stage is made where it leaves the others this many steps each
-
-
 class _Search(NamedTuple):
     """Where a call stands: y_k, R_k, the radius of a last stage, whether R is still being searched for, how many stages
     of the descent and how many of any kind are done."""
@@ -33,16 +30,11 @@ class _Search(NamedTuple):
 
 
 class StagedSGD(eqx.Module):
-    """SGD in K stages of equal length, each in a ball of half the radius around the mean of the one before, and a last
-    long one.
+    """SGD in K stages of equal length, each in a ball of half the radius around the mean of the one before.
 
         N_0 times     w ← Π_{B(y_k, R_k)}(w − √2·R_k·s_t/√S_t),   S_t = Σ_{i≤t}‖s_i‖² of this stage, w_1 = y_k
         y_{k+1} = mean of the N_0 points before each update,   R_k = R_0/2^k
-        K = ⌈½log₂N⌉ + 1,   N_0 = ⌊N/(2K)⌋
-
-    The last stage is the same with the other half of the N steps, from y_K and with the radius 2R_j, at most R_0, where
-    j is the last stage that moved by at most R_j/2. It is left out, and N_0 = ⌊N/K⌋, where N_0 would be less than 64:
-    then the stages need all steps to come near the minimiser at all.
+        K = ⌈½log₂N⌉ + 1,   N_0 = ⌊N/K⌋
 
     The step needs no number from the user, and the rate is that of Epoch-SGD with the best p, up to a logarithm, for
     every p > 1 at once: docs/without_p.md has the theorem with its constants and proof.
@@ -53,11 +45,17 @@ class StagedSGD(eqx.Module):
     is much too small costs doublings and one that is much too large costs accuracy; docs/without_p.md bounds both.
     UniBiO makes the length of its last refresh the guess of the next one.
 
+    With `last_stage` the K stages take half of the steps, N_0 = ⌊N/(2K)⌋, and one more stage the others, from y_K and
+    with the radius 2R_j, at most R_0, where j is the last stage that moved by at most R_j/2. It ends up to 1.7 times as
+    near to a minimiser where the Hessian is regular, because one of K stages has only N/K samples. It needs some
+    hundred steps in a stage: with fewer, and where g grows steeply, shorter stages do not come near the minimiser.
+
     | symbol | field |
     |---|---|
     | N | `steps`, at least 2, or 3 with a guess; the stages of the search come on top |
     | R_0, or with a guess the largest R_0 | `radius`, which must be at least ‖y_0 − y*‖ |
     | first R | `guess`; without it there is no search |
+    | whether half of the steps go to one last stage | `last_stage` |
 
     Reference: the step is AdaGrad-norm (Streeter and McMahan, 2010; Ward, Wu and Bottou, AdaGrad stepsizes, ICML 2019)
     with a projection; stages that halve a ball are those of Juditsky and Nesterov, Deterministic and stochastic
@@ -68,9 +66,11 @@ class StagedSGD(eqx.Module):
     steps: int = eqx.field(static=True, default=100)
     radius: float = eqx.field(default=1.0, converter=checks.as_real)
     guess: Number | None = eqx.field(default=None, converter=checks.as_real)
+    last_stage: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
-        checks.whole_number("StagedSGD(steps=…)", self.steps, low=self._least, remedy=_TOO_SHORT)
+        least = self._least * (2 if self.last_stage else 1)
+        checks.whole_number("StagedSGD(steps=…)", self.steps, low=least, remedy=_TOO_SHORT)
         remedy = "It is a bound on the distance between the start and the minimiser; with a guess it may be generous."
         checks.number("StagedSGD(radius=…)", self.radius, low=0.0, strict=True, remedy=remedy)
         if self.guess is not None:
@@ -82,7 +82,12 @@ class StagedSGD(eqx.Module):
         """K, so large that R_K ≤ R_0/(2√N), but so small that every stage has at least two steps, or three with a
         guess."""
         halvings = ((self.steps - 1).bit_length() + 1) // 2  # the least j with 4^j ≥ N
-        return min(halvings + 1, self.steps // self._least)
+        return min(halvings + 1, self._shared // self._least)
+
+    @property
+    def _shared(self) -> int:
+        """The steps of the K stages together, before they are rounded down."""
+        return self.steps // 2 if self.last_stage else self.steps
 
     @property
     def _least(self) -> int:
@@ -91,12 +96,12 @@ class StagedSGD(eqx.Module):
     @property
     def stage_steps(self) -> int:
         """N_0."""
-        return self.steps // (2 * self.stages if self.steps >= 2 * _SHORTEST * self.stages else self.stages)
+        return self._shared // self.stages
 
     @property
     def last_steps(self) -> int:
-        """The steps of the last stage: half of N or a few more, or 0 where there is none."""
-        return self.steps - self.stages * self.stage_steps if self.stage_steps < self.steps // self.stages else 0
+        """The steps of the last stage: half of N or a few more, or 0 without one."""
+        return self.steps - self.stages * self.stage_steps if self.last_stage else 0
 
     def guided(self, moved: jax.Array) -> "StagedSGD":
         """The same solver with this first guess, if it searches at all."""

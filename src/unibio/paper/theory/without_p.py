@@ -180,22 +180,19 @@ def _estimate(
 def log_distance(
     p: float, mu: float, G: float, sigma: float, radius: float, log_steps: float, log_events: float
 ) -> float:
-    """log of Theorem 1's bound on the distance after N = e^log_steps gradients, in K from ½log₂N + 1 to ½log₂N + 2
-    stages and a last one. Without a last stage, for N < 128K, the same holds and more.
+    """log of Theorem 1's bound on ‖y_K − y*‖ after N = e^log_steps gradients in at most K = ½log₂N + 2 stages.
 
-    `G` is log sup‖∇g‖ on B(y_0, 3R_0), `log_events` is log(1/δ) for the failure probability δ.
+    `G` is log sup‖∇g‖ on B(y_0, 2R_0), `log_events` is log(1/δ) for the failure probability δ.
     """
-    K = log_steps / (2 * math.log(2)) + 2
-    # The steps of a stage are a whole number, ⌊N/(2K)⌋ ≥ N/(2K) − 1.
-    log_share = log_steps - math.log(2 * K)
-    share = math.exp(min(log_share, 50.0))
-    log_stage = log_share if share > 1e15 else log(math.floor(share))
-    level = math.log(3 * (K + 1)) + log_events
+    log_K = math.log(log_steps / (2 * math.log(2)) + 2)
+    # The steps of a stage are a whole number, ⌊N/K⌋ ≥ N/K − 1.
+    share = math.exp(min(log_steps - log_K, 50.0))
+    log_stage = log_steps - log_K if share > 1e15 else log(math.floor(share))
+    level = math.log(3) + log_K + log_events
     noise = log(sigma)
     tail = math.log1p(level * math.exp(-log_stage)) / 2
     log_A = log_sum(1.5 * math.log(2) + log_sum(G, noise + tail), math.log(2) + noise + math.log(3 * level) / 2)
-    c = 13 / 8 + 2.5 / math.sqrt(K - 1)
-    growth = math.log(c) / p + (math.log(8 * p / mu) + log_A - log_stage / 2) / (p - 1)
+    growth = (math.log(13 / 8) / p) + (math.log(2 * p / mu) + log_A - log_stage / 2) / (p - 1)
     return max(math.log(radius / 2) - log_steps / 2, growth)
 
 
@@ -208,7 +205,7 @@ def log_mean_gradient(
     terms = max(1, math.ceil(c.C / c.mu_J / 2 * log_N))
     log_sigma, log_lipschitz = c.log_sigma_1(terms), math.log(c.L_phi2)
     events = log_sum(log_T - log_N, 0.0) - math.log(delta)
-    lower = log_distance(p, c.mu, gradient_bound(c, 2 * radius), c.sigma_g1, radius, log_N, events)
+    lower = log_distance(p, c.mu, gradient_bound(c, 1.5 * radius), c.sigma_g1, radius, log_N, events)
     drift = log(c.l_p) + (log_N + log_eta) / (p - 1)
     if log_sum(lower, drift) > math.log(radius):
         return math.inf
