@@ -198,6 +198,7 @@ def slopes(tables: list[Rows]) -> Rows:
         fit, theory = float(weights @ logs), -1 / (2 * (p - 1))
         row = {"dim": line[0]["dim"], "p": p, "seeds": line[0]["seeds"], "slope": fit, "theory": theory}
         row |= {"slope_error": float(np.linalg.norm(weights * error / q90)), "off": abs(fit / theory - 1)}
+        row["slope_in_N"] = float(np.polyfit(np.log([row["N"] for row in line]), logs, 1)[0])
         for one, two, slope in zip(line, line[1:], np.diff(logs) / np.diff(x), strict=False):
             row[f"slope_{one['N']:.0e}_{two['N']:.0e}"] = float(slope)
         rows.append(row)
@@ -262,7 +263,9 @@ def minimisers(seeds: int, seed: int) -> dict[str, Any]:
 def errors(lower: Any, function: Any, p: float, key: jax.Array, seeds: int) -> jax.Array:
     """|y − y*| of the lower solvers `lower`, stacked, on the function of each seed with noise of variance 1."""
 
-    def one(lower: Any, left: Any, right: Any, shift: Any, first: Any, key: jax.Array) -> jax.Array:
+    def one(lower: Any, function: Any, key: jax.Array) -> jax.Array:
+        left, right, shift, first = function
+
         def gradient(w: jax.Array, t: jax.Array) -> jax.Array:
             slope = jnp.where(w > 0, right, left) * ub.spow(w, p - 1) - shift
             return slope + jax.random.normal(jax.random.fold_in(key, t))
@@ -270,8 +273,8 @@ def errors(lower: Any, function: Any, p: float, key: jax.Array, seeds: int) -> j
         end, _ = lower(gradient, jnp.arange, first, p)
         return jnp.abs(end - shift ** (1 / (p - 1)))
 
-    each = jax.vmap(one, (None, 0, 0, 0, 0, 0))
-    return jax.vmap(lambda lower: each(lower, *function, jax.random.split(key, seeds)))(lower)
+    each = jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))
+    return each(lower, function, jax.random.split(key, seeds))
 
 
 def stacked(solvers: list[Any]) -> Any:

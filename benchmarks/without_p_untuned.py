@@ -50,8 +50,8 @@ def _noise(variance: float) -> ub.Noise:
 
 def coupled(p: float, seed: int | None, variance: float, first: float) -> Case:
     """Example 3 in four dimensions; without a seed the coordinates are not coupled."""
-    B = np.eye(4) if seed is None else np.eye(4) + 0.15 * np.random.default_rng(seed).normal(size=(4, 4))
-    B = jnp.asarray(B / np.max(np.sum(np.abs(B), axis=1)))  # |(B sin x)_i| ≤ 1
+    coupling = np.eye(4) if seed is None else np.eye(4) + 0.15 * np.random.default_rng(seed).normal(size=(4, 4))
+    B = jnp.asarray(coupling / np.max(np.sum(np.abs(coupling), axis=1)))  # |(B sin x)_i| ≤ 1
     problem = ub.problems.coupled_example3(p, B, _noise(variance), _noise(variance))
     return Case(problem, first * jnp.linspace(0.5, 1.0, 4), jnp.ones(4), B)
 
