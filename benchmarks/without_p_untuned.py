@@ -242,10 +242,10 @@ def scores(found: Any, budget: np.ndarray) -> np.ndarray:
     return np.where(late, values, 0).sum(axis=-1) / late.sum(axis=-1)
 
 
-def without_order(cases: Case) -> Case:
-    problem = cases.problem
+def without_order(case: Case) -> Case:
+    problem = case.problem
     stated = ub.Problem(problem.f, problem.g, None, f_batches=problem.f_batches, g_batches=problem.g_batches)
-    return cases._replace(problem=stated)
+    return case._replace(problem=stated)
 
 
 def tuned(family: str, seed: int) -> Rows:
@@ -272,7 +272,7 @@ def tuned(family: str, seed: int) -> Rows:
 
 def candidate(family: str, way: str, theirs: Rows, seed: int) -> Rows:
     gradient, named = families()[family]
-    cases = without_order(stacked(list(named.values())))
+    cases = stacked([without_order(case) for case in named.values()])
     solver = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)[None]] * len(named)), candidates()[way])
     found = program(gradient)(cases, solver, jax.random.split(jax.random.key(seed + 2), SEEDS))
     ends = scores(found, np.array([row["calls"] for row in theirs]))[:, 0]
