@@ -1,21 +1,19 @@
-"""What `StagedSGD` and `UniBiO.without_p` are worth: the figures of docs/without_p.md.
+"""What `StagedSGD` is worth by itself: the figures of docs/without_p.md on one level.
 
-    python benchmarks/without_p.py slopes --dim 1          # distance against N, N = 10³ … 10⁶
-    python benchmarks/without_p.py epoch-sgd               # against Epoch-SGD with p known and its step size tuned
-    python benchmarks/without_p.py coverage                # Theorem 1's bound in 10,000 runs
+    python benchmarks/without_p.py slopes --dim 1          # distance against N, N = 10³ … 10⁶, and the bounds
+    python benchmarks/without_p.py distances --seeds 10000 # Theorem 1's bound in 10,000 runs, N = --budget
     python benchmarks/without_p.py search                  # Theorem 2 from first guesses 1e-3 to 1e3 times the truth
-    python benchmarks/without_p.py schedule                # the schedule at T = N², N = 16 … 512
-    python benchmarks/without_p.py solve                   # UniBiO on three problems: p known, unknown, stated wrongly
+    python benchmarks/without_p.py epoch-sgd --budget 10000 # against Epoch-SGD with p known and its step size tuned
 
 Every piece writes its rows to a CSV file in the folder `--out` when it is done, prints them, and is not computed again
-if the file is there. All but `solve` run plain numpy, vectorised over seeds: tests/lower/test_without_p_benchmark.py
-holds these loops to `StagedSGD`. A seed gives the same numbers on every machine up to rounding.
+if the file is there. Stages are computed here once more because the solver does not tell their S:
+tests/lower/test_without_p_benchmark.py holds them to `StagedSGD`. benchmarks/without_p_bilevel.py has the rest.
 """
 
 import argparse
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,534 +26,346 @@ from unibio.files.atomic import write_bytes
 from unibio.files.tables import Rows, as_csv, from_csv
 
 ORDERS = (2.0, 3.0, 4.0, 8.0)
+BUDGETS = (1000, 10_000, 100_000, 1_000_000)
 DELTA = 0.1
-_BLOCK = 250_000  # numbers of noise that are drawn at a time
+
+Gradient = Callable[[jax.Array], jax.Array]
+Noise = Callable[[Any], jax.Array]  # the noise of step t
 
 
-def norms(a: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("...d,...d->...", a, a))
+def norms(a: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.sum(a**2, axis=-1))
 
 
-def noise_rows(rng: np.random.Generator, count: int, shape: tuple[int, ...], deviation: float) -> Iterator[np.ndarray]:
-    """`count` arrays of Gaussian noise, drawn in blocks."""
-    each = max(1, _BLOCK // math.prod(shape))
-    for first in range(0, count, each):
-        yield from deviation * rng.standard_normal((min(each, count - first), *shape))
+def stage(
+    gradient: Gradient, y: jax.Array, radius: jax.Array, noise: Noise, first: Any, steps: int
+) -> tuple[jax.Array, jax.Array]:
+    """One stage for many runs at once, y[..., d] with radius[...] and the noise number first, …: the mean, and S."""
+
+    def step(t: Any, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        w, mean, square = carry
+        s = gradient(w) + noise(first + t)
+        square = square + jnp.sum(s**2, axis=-1)
+        offset = w - (math.sqrt(2) * radius / jnp.sqrt(square))[..., None] * s - y
+        shrink = jnp.minimum(1.0, radius / jnp.maximum(norms(offset), 1e-300))
+        return y + shrink[..., None] * offset, mean + w, square
+
+    _, total, square = jax.lax.fori_loop(0, steps, step, (y, jnp.zeros_like(y), jnp.zeros(y.shape[:-1])))
+    return total / steps, square
 
 
-Gradient = Callable[[np.ndarray], np.ndarray]
-Noise = Any  # an iterable of arrays that broadcast against y
+def stages(
+    gradient: Gradient, y: jax.Array, radius: Any, noise: Noise, plan: ub.StagedSGD, first: int = 0
+) -> tuple[jax.Array, jax.Array]:
+    """The plan from this radius: the end, and the largest S divided by the steps of its stage."""
+    n = plan.stage_steps
+    start = jnp.broadcast_to(jnp.asarray(radius, float), y.shape[:-1])
 
+    def one(k: Any, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        y, last, most = carry
+        R = start / 2.0**k
+        end, square = stage(gradient, y, R, noise, first + k * n, n)
+        calm = (norms(end - y) <= R / 2) & (k > 0)
+        return end, jnp.where(calm, 2 * R, last), jnp.maximum(most, square / n)
 
-def stage(gradient: Gradient, y: np.ndarray, radius: np.ndarray, noise: Noise, steps: int) -> tuple[np.ndarray, Any]:
-    """One stage for many runs at once, y[..., d] with radius[...]: the mean, and S of the last step."""
-    w, mean, square = y, np.zeros_like(y), np.zeros(y.shape[:-1])
-    length = math.sqrt(2) * radius
-    for _, e in zip(range(steps), noise, strict=False):
-        mean += w
-        s = gradient(w) + e
-        square += np.einsum("...d,...d->...", s, s)
-        offset = w - (length / np.sqrt(square))[..., None] * s - y
-        w = y + np.minimum(1.0, radius / np.maximum(norms(offset), 1e-300))[..., None] * offset
-    return mean / steps, square
-
-
-def stages(gradient: Gradient, y: np.ndarray, radius: Any, noise: Noise, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """All stages of StagedSGD(steps, radius): the end, and the largest S_k/N_0."""
-    plan, noise = ub.StagedSGD(steps), iter(noise)
-    radius, most = np.broadcast_to(np.asarray(radius, float), y.shape[:-1]), np.zeros(y.shape[:-1])
-    for k in range(plan.stages):
-        y, square = stage(gradient, y, radius / 2**k, noise, plan.stage_steps)
-        most = np.maximum(most, square / plan.stage_steps)
+    y, last, most = jax.lax.fori_loop(0, plan.stages, one, (y, start, jnp.zeros(y.shape[:-1])))
+    if plan.last_steps:
+        y, square = stage(gradient, y, last, noise, first + plan.stages * n, plan.last_steps)
+        most = jnp.maximum(most, square / plan.last_steps)
     return y, most
 
 
-def power_of_norm(orders: np.ndarray) -> Gradient:
+def search(
+    gradient: Gradient, y: jax.Array, guess: Any, largest: float, noise: Noise, plan: ub.StagedSGD
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The plan with this guess and this largest radius for many runs: the ends, R_0, the stages of the search, and the
+    largest S divided by the steps of its stage."""
+    n, shape = plan.stage_steps, y.shape[:-1]
+
+    def up(state: Any) -> Any:
+        searching, R, radius, tried, most = state
+        mean, square = stage(gradient, y, jnp.broadcast_to(R, shape), noise, 0, n)
+        found = searching & (norms(mean - y) <= R / 2)
+        most = jnp.where(searching, jnp.maximum(most, square / n), most)
+        radius = jnp.where(found, jnp.minimum(2 * R, largest), radius)
+        return searching & ~found, 2 * R, radius, tried + searching.astype(int), most
+
+    begin = jnp.ones(shape, bool), jnp.asarray(guess), jnp.full(shape, largest), jnp.zeros(shape, int), jnp.zeros(shape)
+    _, _, radius, tried, most = jax.lax.while_loop(lambda state: (state[1] < largest) & state[0].any(), up, begin)
+    ends, below = stages(gradient, y, radius, noise, plan, n)
+    return ends, radius, tried, jnp.maximum(most, below)
+
+
+def power_of_norm(orders: Any) -> Gradient:
     """∇ of ‖y‖^p/p for y[p, seed, d]; its growth has μ = 1 in every dimension."""
-
-    def gradient(y: np.ndarray) -> np.ndarray:
-        return norms(y)[..., None] ** (orders[:, None, None] - 2) * y
-
-    return gradient
+    return lambda y: norms(y)[..., None] ** (jnp.asarray(orders)[:, None, None] - 2) * y
 
 
-def sum_of_powers(orders: np.ndarray) -> Gradient:
+def sum_of_powers(orders: Any) -> Gradient:
     """∇ of ‖y‖_p^p/p; its growth has μ = d^{1−p/2}."""
-
-    def gradient(y: np.ndarray) -> np.ndarray:
-        return np.abs(y) ** (orders[:, None, None] - 2) * y
-
-    return gradient
+    return lambda y: jnp.abs(y) ** (jnp.asarray(orders)[:, None, None] - 2) * y
 
 
 FUNCTIONS = {"norm": power_of_norm, "sum": sum_of_powers}
-
-
-def light_tail(deviation: float, dim: int) -> float:
-    """σ with E exp(‖n‖²/σ²) = e for n ~ N(0, deviation²·I)."""
-    return math.sqrt(2 * deviation**2 / -math.expm1(-2 / dim))
 
 
 def growth(function: str, p: float, dim: int) -> float:
     return 1.0 if function == "norm" else dim ** (1 - p / 2)
 
 
-def start(orders: np.ndarray, seeds: int, dim: int, distance: float = 1.0) -> np.ndarray:
-    return np.full((len(orders), seeds, dim), distance / math.sqrt(dim))
+def start(orders: Any, seeds: int, dim: int) -> jax.Array:
+    """The distance from the minimiser 0 is 1."""
+    return jnp.full((len(orders), seeds, dim), 1 / math.sqrt(dim))
 
 
-def prior_A(G: Any, sigma: float, n: int, events: int) -> Any:
-    level = math.log(events / DELTA)
-    return 2 * math.sqrt(2) * (G + sigma * math.sqrt(1 + level / n)) + 2 * sigma * math.sqrt(3 * level)
+def normal(key: jax.Array, seeds: int, dim: int) -> Noise:
+    """N(0, I/d) for every seed, the same for every p."""
+    return lambda t: jax.random.normal(jax.random.fold_in(key, t), (1, seeds, dim)) / math.sqrt(dim)
 
 
-def distance_bound(A: Any, p: float, mu: float, n: int, smallest: float) -> Any:
-    """Theorem 1 with `smallest` = R_0/2^K."""
-    return np.maximum(smallest, (13 / 8) ** (1 / p) * (2 * p * A / (mu * math.sqrt(n))) ** (1 / (p - 1)))
+def light_tail(dim: int) -> float:
+    """σ with E exp(‖n‖²/σ²) = e for n ~ N(0, I/d)."""
+    return math.sqrt(2 / dim / -math.expm1(-2 / dim))
 
 
-def slopes(dim: int, function: str, seeds: int, most: int, seed: int) -> Rows:
-    """Quantiles of ‖y_K − y*‖ from ‖y_0 − y*‖ = 1 with R_0 = 2; noise N(0, I/d) for "norm", N(0, I) for "sum"."""
-    orders = np.asarray(ORDERS)
-    deviation = 1 / math.sqrt(dim) if function == "norm" else 1.0
-    sigma = light_tail(deviation, dim)
+class Bounds:
+    """The numbers of Theorems 1 and 2 for a plan and the growth (μ, p)."""
+
+    def __init__(self, plan: ub.StagedSGD, p: float, mu: float, sigma: float) -> None:
+        self.n, self.K, self.p, self.mu, self.sigma = plan.stage_steps, plan.stages, p, mu, sigma
+        self.last = plan.last_stage
+
+    def prior(self, G: float) -> float:
+        level = math.log(3 * (self.K + self.last) / DELTA)
+        gradients = G + self.sigma * math.sqrt(1 + level / self.n)
+        return 2 * math.sqrt(2) * gradients + 2 * self.sigma * math.sqrt(3 * level)
+
+    def posterior(self, observed: Any, more: int = 0) -> Any:
+        level = math.log(2 * (self.K + self.last + more) / DELTA)
+        return 2 * np.sqrt(2 * observed) + 2 * self.sigma * math.sqrt(3 * level)
+
+    def reach(self, A: Any, factor: float) -> Any:
+        """(factor·pA/(μ√N_0))^{1/(p−1)}."""
+        return (factor * self.p * A / (self.mu * math.sqrt(self.n))) ** (1 / (self.p - 1))
+
+    def distance(self, A: Any, radius: Any) -> Any:
+        """Theorem 1 with R_0/2^K for the first of the two."""
+        smallest = radius / 2**self.K
+        if self.last:
+            c = 13 / 8 + 5 / (2 * math.sqrt(self.K))
+            return c ** (1 / self.p) * np.maximum(smallest / 4, self.reach(A, 8))
+        return np.maximum(smallest, (13 / 8) ** (1 / self.p) * self.reach(A, 2))
+
+
+def distances(dim: int, function: str, seeds: int, plan: ub.StagedSGD, seed: int) -> Rows:
+    """Quantiles of the distance from the minimiser after N steps, from the distance 1 with R_0 = 2, for every p; and
+    how often it exceeds Theorem 1's bound with δ = .1, a priori (G = 5^{p−1}, or 7^{p−1} with a last stage) and with
+    the observed S."""
+
+    @jax.jit
+    def ends(key: jax.Array) -> Any:
+        y, noise = start(ORDERS, seeds, dim), normal(key, seeds, dim)
+        end, observed = stages(FUNCTIONS[function](ORDERS), y, 2.0, noise, plan)
+        return norms(end), observed
+
+    found, observed = (np.asarray(a) for a in ends(jax.random.fold_in(jax.random.key(seed), dim * plan.steps)))
     rows: Rows = []
-    budgets = [n for n in (1000, 10_000, 100_000, 1_000_000) if n <= most]
-    for budget in budgets:
-        plan, rng = ub.StagedSGD(budget), np.random.default_rng([seed, dim, budget])
-        n, k = plan.stage_steps, plan.stages
-        noise = noise_rows(rng, n * k, (seeds, dim), deviation)
-        ends, observed = stages(FUNCTIONS[function](orders), start(orders, seeds, dim), 2.0, noise, budget)
-        for i, p in enumerate(ORDERS):
-            values, mu, smallest = norms(ends[i]), growth(function, p, dim), 2.0 / 2**k
-            prior = distance_bound(prior_A(5 ** (p - 1), sigma, n, 3 * k), p, mu, n, smallest)
-            level = math.log(2 * k / DELTA)
-            posterior = distance_bound(
-                2 * np.sqrt(2 * observed[i]) + 2 * sigma * math.sqrt(3 * level), p, mu, n, smallest
-            )
-            q90 = float(np.quantile(values, 0.9))
-            draws = np.random.default_rng(0).choice(values, (2000, seeds))
-            rows.append(
-                {
-                    "function": function,
-                    "dim": dim,
-                    "p": p,
-                    "N": budget,
-                    "N_0": n,
-                    "median": float(np.median(values)),
-                    "q90": q90,
-                    "q90_error": float(np.quantile(draws, 0.9, axis=1).std()),
-                    "largest": float(values.max()),
-                    "prior_bound": float(prior),
-                    "median_posterior_bound": float(np.median(posterior)),
-                    "above_posterior": int(np.sum(values > posterior)),
-                    "above_prior": int(np.sum(values > prior)),
-                    "seeds": seeds,
-                }
-            )
-    for p in ORDERS:
-        line = [row for row in rows if row["p"] == p]
-        logs = np.log([row["q90"] for row in line])
-        fit = {
-            f"slope_in_{name}": float(np.polyfit(np.log([row[name] for row in line]), logs, 1)[0])
-            for name in ("N", "N_0")
-        }
-        # an error of the slope from those of the quantiles
-        x = np.log([row["N_0"] for row in line])
-        weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
-        relative = np.array([row["q90_error"] / row["q90"] for row in line])
-        fit |= {"slope_error": float(np.sqrt(np.sum((weights * relative) ** 2))), "theory": -1 / (2 * (p - 1))}
-        for row in line:
-            row.update(fit)
-    return rows
-
-
-def coverage(dim: int, function: str, runs: int, budget: int, seed: int) -> Rows:
-    """How often the distance exceeds Theorem 1's bound, a priori and a posteriori, with δ = .1."""
-    rows = []
-    orders, deviation = np.asarray(ORDERS), 1.0
-    sigma, plan = light_tail(deviation, dim), ub.StagedSGD(budget)
-    n, k = plan.stage_steps, plan.stages
-    rng = np.random.default_rng([seed, dim, budget])
-    ends, observed = stages(
-        FUNCTIONS[function](orders),
-        start(orders, runs, dim),
-        2.0,
-        noise_rows(rng, n * k, (runs, dim), deviation),
-        budget,
-    )
-    for i, p in enumerate(ORDERS):
-        values, mu, smallest = norms(ends[i]), growth(function, p, dim), 2.0 / 2**k
-        prior = distance_bound(prior_A(5 ** (p - 1), sigma, n, 3 * k), p, mu, n, smallest)
-        level = math.log(2 * k / DELTA)
-        posterior = distance_bound(2 * np.sqrt(2 * observed[i]) + 2 * sigma * math.sqrt(3 * level), p, mu, n, smallest)
+    for values, squares, p in zip(found, observed, ORDERS, strict=True):
+        bounds = Bounds(plan, p, growth(function, p, dim), light_tail(dim))
+        prior = bounds.distance(bounds.prior((7 if plan.last_stage else 5) ** (p - 1)), 2.0)
+        posterior = bounds.distance(bounds.posterior(squares), 2.0)
+        q90 = float(np.quantile(values, 0.9))
+        again = np.random.default_rng(0).integers(0, seeds, (500, seeds))
         rows.append(
-            {
-                "function": function,
-                "dim": dim,
-                "p": p,
-                "N": budget,
-                "runs": runs,
-                "delta": DELTA,
-                "above_prior": float(np.mean(values > prior)),
-                "above_posterior": float(np.mean(values > posterior)),
-                "q90": float(np.quantile(values, 0.9)),
-                "largest": float(values.max()),
-                "prior_bound": float(prior),
-                "prior_bound_over_q90": float(prior / np.quantile(values, 0.9)),
-                "posterior_bound_over_q90": float(np.median(posterior) / np.quantile(values, 0.9)),
-            }
+            {"function": function, "dim": dim, "p": p, "N": plan.steps, "N_0": bounds.n, "seeds": seeds}
+            | {"median": float(np.median(values)), "q90": q90, "largest": float(values.max())}
+            | {"q90_error": float(np.quantile(values[again], 0.9, axis=1).std())}
+            | {"above_prior": int(np.sum(values > prior)), "above_posterior": int(np.sum(values > posterior))}
+            | {"prior_over_q90": float(prior / q90), "posterior_over_q90": float(np.median(posterior) / q90)}
         )
     return rows
 
 
-def search(
-    gradient: Gradient, y: np.ndarray, guess: float, largest: float, noise: np.ndarray, steps: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """StagedSGD with a guess for many runs: the ends, R_0, the stages of the search, and the largest S/N_0. `noise` has
-    a row for each of the (K+1)·N_0 samples."""
-    plan = ub.StagedSGD(steps)
-    n, shape = plan.stage_steps, y.shape[:-1]
-    radius, tried, most = np.full(shape, largest), np.zeros(shape, int), np.zeros(shape)
-    searching, R = np.ones(shape, bool), guess
-    while largest > R and searching.any():
-        mean, square = stage(gradient, y, np.full(shape, R), noise[:n], n)
-        tried += searching
-        most = np.where(searching, np.maximum(most, square / n), most)
-        found = searching & (norms(mean - y) <= R / 2)
-        radius = np.where(found, min(2 * R, largest), radius)
-        searching, R = searching & ~found, 2 * R
-    ends, below = stages(gradient, y, radius, noise[n:], steps)
-    return ends, radius, tried, np.maximum(most, below)
+def slopes(tables: list[Rows]) -> Rows:
+    """The slope of log q90 in log N_0 by least squares over all budgets, its standard error from those of the
+    quantiles, and the slope from each budget to the next."""
+    rows: Rows = []
+    for i, p in enumerate(ORDERS):
+        line = [table[i] for table in tables]
+        x, q90, error = (np.array([row[name] for row in line]) for name in ("N_0", "q90", "q90_error"))
+        x, logs = np.log(x), np.log(q90)
+        weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+        fit, theory = float(weights @ logs), -1 / (2 * (p - 1))
+        row = {"dim": line[0]["dim"], "p": p, "seeds": line[0]["seeds"], "slope": fit, "theory": theory}
+        row |= {"slope_error": float(np.linalg.norm(weights * error / q90)), "off": abs(fit / theory - 1)}
+        row["slope_in_N"] = float(np.polyfit(np.log([row["N"] for row in line]), logs, 1)[0])
+        for one, two, slope in zip(line, line[1:], np.diff(logs) / np.diff(x), strict=False):
+            row[f"slope_{one['N']:.0e}_{two['N']:.0e}"] = float(slope)
+        rows.append(row)
+    return rows
 
 
-def searches(dim: int, function: str, runs: int, budget: int, seed: int) -> Rows:
-    """Theorem 2 from first guesses of 1e-3 to 1e3 times the true distance 1, with the cap R_max = 2000."""
-    rows = []
-    orders, largest, deviation = np.asarray(ORDERS), 2000.0, 1 / math.sqrt(dim)
-    sigma, plan, gradient = light_tail(deviation, dim), ub.StagedSGD(budget), FUNCTIONS[function](orders)
-    n, k = plan.stage_steps, plan.stages
-    rng = np.random.default_rng([seed, dim, budget])
-    noise = deviation * rng.standard_normal(((k + 1) * n, runs, dim))
-    known, _ = stages(gradient, start(orders, runs, dim), 2.0, noise[n:], budget)
+def searches(dim: int, function: str, runs: int, plan: ub.StagedSGD, seed: int) -> Rows:
+    """Theorem 2 from first guesses of 1e-3 to 1e3 times the true distance 1, with the cap R_max = 2000 and the observed
+    S, beside the run from the known radius 2 on the samples of the descent."""
+    rows: Rows = []
+    largest, gradient, n = 2000.0, FUNCTIONS[function](ORDERS), plan.stage_steps
+    y, noise = start(ORDERS, runs, dim), normal(jax.random.fold_in(jax.random.key(seed), dim * plan.steps), runs, dim)
+    known = np.asarray(norms(jax.jit(lambda: stages(gradient, y, 2.0, noise, plan, n)[0])()))
+    program = jax.jit(lambda guess: search(gradient, y, guess, largest, noise, plan))
     for guess in 10.0 ** np.arange(-3, 4):
-        y = start(orders, runs, dim)
-        ends, radius, tried, observed = search(gradient, y, guess, largest, noise, budget)
+        ends, radius, tried, observed = (np.asarray(a) for a in program(guess))
         J = max(0, math.ceil(math.log2(largest / guess))) + 1
-        level = math.log(3 * (k + J) / DELTA)
         for i, p in enumerate(ORDERS):
-            mu = growth(function, p, dim)
-            A = 2 * np.sqrt(2 * observed[i]) + 2 * sigma * math.sqrt(3 * level)
-            r = (2 * p * A / (mu * math.sqrt(n))) ** (1 / (p - 1))
-            R_hat = (4**p * p * A / (mu * math.sqrt(n))) ** (1 / (p - 1))
-            most = 1 + np.ceil(np.maximum(0.0, np.log2(np.maximum(4.0, R_hat) / guess)))
-            values, bound = norms(ends[i]), np.maximum(radius[i] / 2**k, 6 * r)
+            bounds = Bounds(plan, p, growth(function, p, dim), light_tail(dim))
+            A = bounds.posterior(observed[i], J)
+            most = 1 + np.ceil(np.maximum(0.0, np.log2(np.maximum(4.0, bounds.reach(A, 4**p)) / guess)))
+            values = np.linalg.norm(ends[i], axis=-1)
+            bound = np.maximum(radius[i] / 2**bounds.K, (8 if bounds.last else 6) * bounds.reach(A, 2))
             rows.append(
                 {
                     "function": function,
                     "dim": dim,
                     "p": p,
-                    "N": budget,
+                    "N": plan.steps,
                     "runs": runs,
                     "guess_over_truth": float(guess),
-                    "up_stages_median": float(np.median(tried[i])),
-                    "up_stages_most": int(tried[i].max()),
-                    "up_stages_bound": float(np.median(most)),
-                    "too_many_up_stages": float(np.mean(tried[i] > most)),
-                    "q90": float(np.quantile(values, 0.9)),
-                    "q90_known_radius_2": float(np.quantile(norms(known[i]), 0.9)),
-                    "above_bound": float(np.mean(values > bound)),
-                    "largest_share_of_bound": float(np.max(values / bound)),
                 }
+                | {"up_stages_median": float(np.median(tried[i])), "up_stages_most": int(tried[i].max())}
+                | {"up_stages_bound": float(np.median(most)), "too_many": float(np.mean(tried[i] > most))}
+                | {"q90": float(np.quantile(values, 0.9)), "q90_known_radius_2": float(np.quantile(known[i], 0.9))}
+                | {"above_bound": float(np.mean(values > bound))}
+                | {"largest_share_of_bound": float(np.max(values / bound))}
             )
     return rows
 
 
-def epoch_sgd(
-    gradient: Gradient,
-    y: np.ndarray,
-    lower: ub.EpochSGD,
-    p: float,
-    step_sizes: np.ndarray,
-    radii: np.ndarray,
-    noise: Noise,
-) -> np.ndarray:
-    """EpochSGD of step size 1 and radius 1 scaled by step_sizes[...] and radii[...], for many runs y[..., d]."""
-    plan = lower.schedule(p)
-    w, centre, mean = y, y, np.zeros_like(y)
-    columns = [np.asarray(column) for column in (plan.step_size, plan.radius, plan.weight, plan.last)]
-    for gamma, radius, weight, last, e in zip(*(c[: int(plan.total)] for c in columns), noise, strict=False):
-        mean = mean + weight * w
-        offset = w - (gamma * step_sizes)[..., None] * (gradient(w) + e) - centre
-        ball = radius * radii
-        w = centre + np.minimum(1.0, ball / np.maximum(norms(offset), 1e-300))[..., None] * offset
-        if last:
-            w, centre, mean = mean, mean, np.zeros_like(y)
-    return w
+def one_sided(seeds: int, left: Any, right: Any, shift: float, first: Any) -> Any:
+    """Functions a|y|^p/p − shift·y with a = left for y < 0 and right for y > 0, one for each seed, and the start."""
+    return tuple(jnp.broadcast_to(jnp.asarray(a, float), (seeds,)) for a in (left, right, shift, first))
 
 
-def lopsided(p: float) -> Gradient:
-    """∇ of |y|^p/p for y < 0 and ten times that for y > 0: steps so long that they bounce from one side of the ball to
-    the other average to the minimiser of |y|^p/p by its symmetry, and not to this one's."""
-    return lambda y: np.where(y > 0, 10.0, 1.0) * np.abs(y) ** (p - 2) * y
+def minimisers(seeds: int, seed: int) -> dict[str, Any]:
+    """Steps so long that they bounce from one side of the ball to the other average to the minimiser of |y|^p/p by
+    symmetry, and not to that of a lopsided one. "Drawn" tunes the step size over many functions and not over one."""
+    rng = np.random.default_rng(seed)
+    left, right = 10 ** rng.uniform(-1, 1, (2, seeds))
+    first = rng.choice([-1.0, 1.0], seeds) * rng.uniform(0.2, 1.5, seeds)
+    return {
+        "H = 0, symmetric": one_sided(seeds, 1.0, 1.0, 0.0, 1.0),
+        "H = 0, lopsided": one_sided(seeds, 1.0, 10.0, 0.0, 1.0),
+        "H = 0, drawn": one_sided(seeds, left, right, 0.0, first),
+        "H = p - 1": one_sided(seeds, 1.0, 1.0, 1.0, 0.0),
+    }
 
 
-def powers(p: float, shift: float) -> Gradient:
-    return lambda y: np.abs(y) ** (p - 2) * y - shift
+@functools.partial(jax.jit, static_argnames="seeds")
+def errors(lower: Any, function: Any, p: float, key: jax.Array, seeds: int) -> jax.Array:
+    """|y − y*| of the lower solvers `lower`, stacked, on the function of each seed with noise of variance 1."""
+
+    def one(lower: Any, function: Any, key: jax.Array) -> jax.Array:
+        left, right, shift, first = function
+
+        def gradient(w: jax.Array, t: jax.Array) -> jax.Array:
+            slope = jnp.where(w > 0, right, left) * ub.spow(w, p - 1) - shift
+            return slope + jax.random.normal(jax.random.fold_in(key, t))
+
+        end, _ = lower(gradient, jnp.arange, first, p)
+        return jnp.abs(end - shift ** (1 / (p - 1)))
+
+    each = jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))
+    return each(lower, function, jax.random.split(key, seeds))
 
 
-MINIMISERS: dict[str, tuple[Callable[[float], Gradient], float, float]] = {  # gradient, minimiser, start
-    "H = 0, symmetric": (lambda p: powers(p, 0.0), 0.0, 1.0),
-    "H = 0, lopsided": (lopsided, 0.0, 1.0),
-    "H = p - 1": (lambda p: powers(p, 1.0), 1.0, 0.0),
-}
+def stacked(solvers: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *solvers)
 
 
-def best_epoch_sgd(
-    gradient: Gradient, p: float, minimiser: float, y: np.ndarray, budget: int, radii: tuple[float, ...], rng: Any
-) -> Any:
+def best_epoch_sgd(function: Any, p: float, budget: int, radii: tuple[float, ...], key: jax.Array, seeds: int) -> Any:
     """The distances of the Epoch-SGD with the smallest mean distance among 9 first step sizes, these radii, and
     spending all of N or not: the three best of each on one set of seeds compete once more on fresh ones."""
     grid = [(gamma, radius) for gamma in 2.0 ** np.arange(-5, 4) for radius in radii]
-    gammas, balls = (np.array([pair[i] for pair in grid])[:, None] for i in (0, 1))
-    best: Any = None
-    for spend in (False, True):
-        lower = ub.EpochSGD(steps=budget, spend=spend)
-        many = np.broadcast_to(y, (len(grid), *y.shape))
-        ends = epoch_sgd(gradient, many, lower, p, gammas, balls, noise_rows(rng, budget, y.shape, 1.0))
-        scores = np.mean(np.abs(ends[..., 0] - minimiser), axis=1)
-        for j in np.argsort(scores)[:3]:
-            noise = noise_rows(rng, budget, y.shape, 1.0)
-            error = np.abs(epoch_sgd(gradient, y, lower, p, gammas[j], balls[j], noise)[..., 0] - minimiser)
+    keys, best = jax.random.split(key, 4), None
+    for i, spend in enumerate((False, True)):
+        lowers = [ub.EpochSGD(budget, gamma, radius=radius, spend=spend) for gamma, radius in grid]
+        scores = np.asarray(errors(stacked(lowers), function, p, keys[i], seeds)).mean(axis=1)
+        chosen = np.argsort(scores)[:3]
+        again = np.asarray(errors(stacked([lowers[j] for j in chosen]), function, p, keys[2 + i], seeds))
+        for j, error in zip(chosen, again, strict=True):
             if best is None or error.mean() < best[0].mean():
                 best = error, grid[j], spend
     return best
 
 
-def against_epoch_sgd(budget: int, seeds: int, seed: int) -> Rows:
-    """StagedSGD(N, 2) against Epoch-SGD that knows p, in one dimension from the distance 1 with noise of variance 1.
-    Epoch-SGD has the best of 9 first step sizes in a first ball of radius 2, or also the best of three radii."""
+def against_epoch_sgd(p: float, budget: int, seeds: int, seed: int) -> Rows:
+    """StagedSGD(N, 2), with a last stage too, against Epoch-SGD that knows p, in one dimension, R_0 = 2 and noise of
+    variance 1. Epoch-SGD has the best of 9 first step sizes in a first ball of radius 2, or also of three radii."""
     rows: Rows = []
-    for name, (make, minimiser, first) in MINIMISERS.items():
-        for p in ORDERS:
-            rng = np.random.default_rng([seed, len(name), int(p), budget])
-            gradient, y, plan = make(p), np.full((seeds, 1), first), ub.StagedSGD(budget)
-            noise = noise_rows(rng, plan.stages * plan.stage_steps, (seeds, 1), 1.0)
-            ours = np.abs(stages(gradient, y, 2.0, noise, budget)[0][..., 0] - minimiser)
-            for tuned, radii in (("step size", (2.0,)), ("step size and radius", (0.5, 1.0, 2.0))):
-                theirs, (gamma, radius), spend = best_epoch_sgd(gradient, p, minimiser, y, budget, radii, rng)
+    for i, (name, function) in enumerate(minimisers(seeds, seed).items()):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1000 * i + int(p)), 3)
+        plain, last = (
+            np.asarray(errors(stacked([ub.StagedSGD(budget, 2.0, last_stage=long)]), function, p, keys[0], seeds))[0]
+            for long in (False, True)
+        )
+        for key, tuned, radii in zip(keys[1:], ("step size", "and radius"), ((2.0,), (0.5, 1.0, 2.0)), strict=True):
+            theirs, (gamma, radius), spend = best_epoch_sgd(function, p, budget, radii, key, seeds)
+            row = {"minimiser": name, "p": p, "N": budget, "tuned": tuned, "seeds": seeds}
+            row |= {"epoch_sgd_mean": float(theirs.mean())}
+            for way, ours in (("", plain), ("_last_stage", last)):
                 ratio = ours.mean() / theirs.mean()
                 spread = math.hypot(ours.std() / ours.mean(), theirs.std() / theirs.mean()) / math.sqrt(seeds)
-                rows.append(
-                    {
-                        "minimiser": name,
-                        "p": p,
-                        "N": budget,
-                        "tuned": tuned,
-                        "staged_mean": float(ours.mean()),
-                        "epoch_sgd_mean": float(theirs.mean()),
-                        "ratio_of_means": float(ratio),
-                        "ratio_error": float(ratio * spread),
-                        "ratio_of_q90": float(np.quantile(ours, 0.9) / np.quantile(theirs, 0.9)),
-                        "best_step_size": float(gamma),
-                        "best_radius": float(radius),
-                        "spend": bool(spend),
-                        "seeds": seeds,
-                    }
-                )
+                row |= {f"mean{way}": float(ours.mean()), f"ratio{way}": float(ratio)}
+                row |= {f"error{way}": float(ratio * spread)}
+            rows.append(row | {"step_size": float(gamma), "radius": float(radius), "spend": bool(spend)})
     return rows
 
 
-def schedule(orders: tuple[float, ...], upper_steps: int, N: int, kappa: float, seeds: int, seed: int) -> np.ndarray:
-    """(1/T)Σ‖∇Φ(x_t)‖ for each p and seed on f = (p−1)|y|^p/p, g = |y|^p/p − y sin x, whose ∇Φ is cos x·y*(x) with
-    y* = spow(sin x, 1/(p−1)): I = N, 1 − β = 1/N, η = κN^{−3/2}, StagedSGD(N, 2), noise of variance 1 everywhere."""
-    p = np.asarray(orders)[:, None]
-    rng = np.random.default_rng([seed, N, upper_steps])
-    x, y = np.ones((len(orders), seeds)), np.ones((len(orders), seeds, 1))
-    m, total, plan = np.zeros_like(x), np.zeros_like(x), ub.StagedSGD(N)
-    upper = noise_rows(rng, upper_steps, (seeds,), 1.0)
-    for t, e in zip(range(upper_steps), upper, strict=True):
-        if t % N == 0:
-            sine = np.sin(x)[..., None]
-            noise = noise_rows(rng, plan.stages * plan.stage_steps, (seeds, 1), 1.0)
-            y, _ = stages(lambda y, sine=sine: np.abs(y) ** (p[..., None] - 2) * y - sine, y, 2.0, noise, N)  # type: ignore[misc]
-        total += np.abs(np.cos(x)) * np.abs(np.sin(x)) ** (1 / (p - 1))
-        estimate = np.cos(x) * y[..., 0] + e
-        m = (1 - 1 / N) * m + estimate / N
-        x = x - kappa * N**-1.5 * np.sign(m)
-    return total / upper_steps
-
-
-def schedules(seeds: int, seed: int, most: int) -> Rows:
-    """The mean ‖∇Φ‖ at T = N², and the slope of its logarithm in that of N; the theory's is −1/(2(p−1))."""
-    orders: tuple[float, ...] = (2.0, 4.0, 8.0)
-    rows: Rows = []
-    sizes = [n for n in (16, 32, 64, 128, 256, 512) if n <= most]
-    for N in sizes:
-        means = schedule(orders, N * N, N, 1.0, seeds, seed)
-        rows += [
-            {
-                "p": p,
-                "N": N,
-                "T": N * N,
-                "mean_gradient": float(values.mean()),
-                "error": float(values.std() / math.sqrt(seeds)),
-                "seeds": seeds,
-            }
-            for p, values in zip(orders, means, strict=True)
-        ]
-    for p in orders:
-        line = [row for row in rows if row["p"] == p]
-        logs = [np.log([row[name] for row in line]) for name in ("N", "mean_gradient")]
-        late = [column[-3:] for column in logs]
-        fit = {
-            "slope": float(np.polyfit(logs[0], logs[1], 1)[0]),
-            "slope_of_the_last_three": float(np.polyfit(late[0], late[1], 1)[0]),
-            "theory": -1 / (2 * (p - 1)),
-        }
-        for row in line:
-            row.update(fit)
-    return rows
-
-
-def _problems(seed):
-    """Name → (problem, x, y, ‖∇Φ(x)‖, upper step size, upper steps); p = 4, noise or random batches."""
-    noise = ub.Noise(grad_y_g=1.0, grad_x_f=1.0)
-    coupling = jnp.asarray(np.eye(5) + 0.2 * np.random.default_rng(seed).normal(size=(5, 5)))
-    inner, outer = ub.problems.corrupted_regression(100, 5).train, ub.problems.corrupted_regression(100, 5).validation
-    regression = ub.problems.lp_regression(inner, outer, 4.0, batch_size=20)
-
-    def example3(x):
-        return jnp.abs(jnp.cos(x) * jnp.cos(jnp.sin(x)))
-
-    def coupled(x):
-        return jnp.linalg.norm(jax.grad(lambda x: jnp.sum(jnp.sin(coupling @ jnp.sin(x))))(x))
-
-    def lp(x):
-        y, _ = ub.Newton(max_steps=60)(regression, x, jnp.zeros(5))
-        return jnp.linalg.norm(ub.CG(preconditioner=ub.preconditioners.Jacobi())(regression, x, y, None)[0])
-
-    return {
-        "example3": (ub.problems.example3(4.0, noise, noise), jnp.asarray(1.0), jnp.asarray(1.0), example3, 0.02, 400),
-        "coupled_example3": (
-            ub.problems.coupled_example3(4.0, coupling, noise, noise),
-            jnp.full(5, 0.3),
-            jnp.full(5, 0.5),
-            coupled,
-            0.05,
-            400,
-        ),
-        "lp_regression": (regression, jnp.zeros(100), jnp.zeros(5), lp, 0.5, 150),
-    }
-
-
-def solves(name: str, seeds: int, seed: int) -> Rows:
-    """Calls of UniBiO until the mean of ‖∇Φ‖ over 20 iterates is .3 of its start, at p = 4: with Epoch-SGD told 4, 2 or
-    8 and the best of five first step sizes in each case (chosen on other seeds), and without p. A refresh has a budget
-    of 100 lower steps, to which the search adds its own."""
-    problem, x, y, gradient, step_size, steps = _problems(seed)[name]
-    cg, rows = ub.CG(preconditioner=ub.preconditioners.Jacobi()), []
-
-    def restated(p: float | None) -> ub.Problem:
-        return ub.Problem(problem.f, problem.g, p, f_batches=problem.f_batches, g_batches=problem.g_batches)
-
-    @jax.jit
-    def runs(problem, solver, keys):
-        def one(key):
-            log = ub.trajectory(problem, solver, x, y, steps, key, watch=lambda state: gradient(state.x))[1]
-            return log.watched, sum(counts.astype(float) for counts in log.calls)
-
-        return jax.vmap(one)(keys)
-
-    def calls(problem, solver, first):
-        values, taken = (np.asarray(a) for a in runs(problem, solver, jax.random.split(jax.random.key(first), seeds)))
-        smooth = np.stack([np.convolve(row, np.ones(20) / 20, "valid") for row in values])
-        below = smooth <= 0.3 * values[:, :1]
-        reached = below.any(axis=1)
-        at = np.where(reached, below.argmax(axis=1) + 19, steps - 1)
-        total = np.take_along_axis(np.cumsum(taken, axis=1), at[:, None], axis=1)[:, 0]
-        return np.where(reached, total, np.inf)
-
-    def epochs(gamma):
-        return ub.UniBiO(step_size, lower=ub.EpochSGD(100, gamma, radius=1.0), hypergradient=cg)
-
-    known = None
-    for way, stated in (("p known", 4.0), ("stated 2", 2.0), ("stated 8", 8.0), ("without p", None)):
-        gamma = math.nan
-        if stated is not None:
-            grid = (0.01, 0.03, 0.1, 0.3, 1.0)
-            gamma = min(grid, key=lambda g: float(np.mean(np.minimum(calls(restated(stated), epochs(g), 1000), 1e9))))
-        solver = ub.UniBiO.without_p(step_size) if stated is None else epochs(gamma)
-        taken = calls(restated(stated), solver, seed)
-        known = taken if known is None else known
-        rows.append(
-            {
-                "problem": name,
-                "way": way,
-                "lower_step_size": gamma,
-                "median_calls": float(np.median(taken)),
-                "q25": float(np.quantile(taken, 0.25)),
-                "q75": float(np.quantile(taken, 0.75)),
-                "not_reached": int(np.sum(~np.isfinite(taken))),
-                "ratio_to_known": float(np.median(taken) / np.median(known)),
-                "seeds": seeds,
-            }
-        )
-    return rows
-
-
-def piece(out: Path, name: str, compute: Callable[[], Rows]) -> None:
-    """Computes the rows unless the file is there, and prints them."""
+def piece(out: Path, name: str, compute: Callable[[], Rows]) -> Rows:
+    """Computes the rows unless the file is there, prints them and returns them."""
     path = out / f"{name}.csv"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         write_bytes(path, as_csv(compute()).encode())
     print(f"# {name}")
-    for row in from_csv(path.read_text(encoding="utf-8")):
-        print(
-            "  "
-            + "  ".join(
-                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-            ),
-            flush=True,
-        )
+    rows = from_csv(path.read_text(encoding="utf-8"))
+    for row in rows:
+        entries = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+        print("  " + "  ".join(entries), flush=True)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("slopes", "epoch-sgd", "coverage", "search", "schedule", "solve"))
+    parser.add_argument("what", choices=("slopes", "distances", "search", "epoch-sgd"))
     parser.add_argument("--dim", type=int, default=1)
     parser.add_argument("--function", choices=tuple(FUNCTIONS), default="norm")
     parser.add_argument("--seeds", type=int, default=256)
-    parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--budget", type=int, default=1000)
-    parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--last-stage", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("without-p-results"))
-    parser.add_argument("--problem", choices=("example3", "coupled_example3", "lp_regression"), default="example3")
     o = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    made: dict[str, tuple[str, Callable[[], Rows]]] = {
-        "slopes": (
-            f"slopes-{o.function}-{o.dim}-{o.most}-{o.seeds}",
-            functools.partial(slopes, o.dim, o.function, o.seeds, o.most, o.seed),
-        ),
-        "epoch-sgd": (
-            f"epoch-sgd-{o.budget}-{o.seeds}",
-            functools.partial(against_epoch_sgd, o.budget, o.seeds, o.seed),
-        ),
-        "coverage": (
-            f"coverage-{o.function}-{o.dim}-{o.budget}-{o.runs}",
-            functools.partial(coverage, o.dim, o.function, o.runs, o.budget, o.seed),
-        ),
-        "search": (
-            f"search-{o.function}-{o.dim}-{o.budget}-{o.seeds}",
-            functools.partial(searches, o.dim, o.function, o.seeds, o.budget, o.seed),
-        ),
-        "solve": (f"solve-{o.problem}-{o.seeds}", functools.partial(solves, o.problem, o.seeds, o.seed)),
-        "schedule": (f"schedule-{o.most}-{o.seeds}", functools.partial(schedules, o.seeds, o.seed, o.most)),
-    }
-    piece(o.out, *made[o.what])
+    kind = f"{o.function}-{o.dim}{'-last' if o.last_stage else ''}"
+
+    def measured(budget: int) -> Rows:
+        plan = ub.StagedSGD(budget, last_stage=o.last_stage)
+        compute = functools.partial(distances, o.dim, o.function, o.seeds, plan, o.seed)
+        return piece(o.out, f"distances-{kind}-{budget}-{o.seeds}", compute)
+
+    if o.what == "distances":
+        measured(o.budget)
+    elif o.what == "slopes":
+        tables = [measured(budget) for budget in BUDGETS]
+        piece(o.out, f"slopes-{kind}-{o.seeds}", lambda: slopes(tables))
+    elif o.what == "search":
+        plan = ub.StagedSGD(o.budget, last_stage=o.last_stage)
+        compute = functools.partial(searches, o.dim, o.function, o.seeds, plan, o.seed)
+        piece(o.out, f"search-{kind}-{o.budget}-{o.seeds}", compute)
+    else:
+        for p in ORDERS:
+            compute = functools.partial(against_epoch_sgd, p, o.budget, o.seeds, o.seed)
+            piece(o.out, f"epoch-sgd-{p:g}-{o.budget}-{o.seeds}", compute)
 
 
 if __name__ == "__main__":

@@ -46,12 +46,17 @@ def stage(w, radius, noise, first, count):
     return mean, hits
 
 
-def descent(w, radius, noise, first, stages, count):
-    hits = 0
+def descent(w, radius, noise, first, stages, count, last=0):
+    """The stages, and one of `last` steps whose radius is twice that of the last stage that moved by half of its own at
+    most: that of the first stage, which is also the most, if there is none."""
+    hits, calm = 0, [radius]
     for k in range(stages):
-        w, active = stage(w, radius / 2**k, noise, first + k * count, count)
-        hits += active
-    return w, hits
+        here = radius / 2**k
+        end, active = stage(w, here, noise, first + k * count, count)
+        if norm({name: end[name] - w[name] for name in w}) <= here / 2:
+            calm.append(min(radius, 2 * here))
+        w, hits = end, hits + active
+    return (stage(w, calm[-1], noise, first + stages * count, last)[0] if last else w), hits
 
 
 def search(w, guess, largest, noise, count):
@@ -96,6 +101,29 @@ def test_the_stages_in_plain_numpy(steps, stages, each):
     assert_close(end, expected)
 
 
+@pytest.mark.parametrize("radius", [0.4, 1.3, 2.5, 40.0])
+def test_the_last_stage_in_plain_numpy(radius):
+    """From a ball that does not hold the minimiser to one that is much too large."""
+    lower = ub.StagedSGD(1001, radius, last_stage=True)
+    stages, each, last = lower.stages, lower.stage_steps, lower.last_steps
+    assert (stages, each, last) == (6, 83, 503)
+    noise = draws(1001, seed=5, scale=0.2)
+    expected, _ = descent(start(), radius, noise, 0, stages, each, last)
+    end, count = run(lower, noise)
+    assert int(count) == 1001
+    assert_close(end, expected)
+    without, _ = descent(start(), radius, noise, 0, stages, each)
+    assert norm({name: without[name] - expected[name] for name in without}) > 1e-3
+    if radius == 2.5:
+        searching = ub.StagedSGD(1001, 40.0, 0.3, last_stage=True)
+        noise = draws(1001 + each, seed=6, scale=0.2)
+        found, tried = search(start(), 0.3, 40.0, noise, each)
+        expected, _ = descent(start(), found, noise, each, stages, each, last)
+        end, count = run(searching, noise)
+        assert int(count) == 1001 + tried * each
+        assert_close(end, expected)
+
+
 @pytest.mark.parametrize(
     ("guess", "largest", "tried"),
     [(1e-3, 40.0, 13), (0.3, 40.0, 5), (0.3, 1.9, 3), (3.0, 40.0, 1), (39.0, 40.0, 1), (40.0, 40.0, 0), (90.0, 7.0, 0)],
@@ -120,7 +148,14 @@ def test_the_numbers_of_stages_and_steps():
         lower = ub.StagedSGD(steps)
         stages, each = lower.stages, lower.stage_steps
         assert each >= 2
+        assert lower.last_steps == 0
         assert stages * each <= steps < stages * (each + 1)
+        if steps >= 4:
+            longer = ub.StagedSGD(steps, last_stage=True)
+            assert longer.stage_steps >= 2
+            assert longer.stages * longer.stage_steps + longer.last_steps == steps
+            assert longer.last_steps >= steps / 2
+            assert longer.stages == stages or steps < 12
         if steps >= 6:
             assert stages == math.ceil(math.log2(steps) / 2) + 1
             assert 2.0**-stages <= 1 / (2 * math.sqrt(steps))
@@ -137,6 +172,8 @@ def test_what_cannot_work_is_refused():
             ub.StagedSGD(steps)
     with pytest.raises(ValueError, match=r"StagedSGD\(steps=…\) must be ≥ 3.*search for R .* needs three"):
         ub.StagedSGD(2, guess=0.1)
+    with pytest.raises(ValueError, match=r"StagedSGD\(steps=…\) must be ≥ 4"):
+        ub.StagedSGD(3, last_stage=True)
     with pytest.raises(TypeError, match=r"StagedSGD\(steps=…\) must be an int"):
         ub.StagedSGD(10.0)  # type: ignore[arg-type]
     for radius in (0.0, -1.0, math.inf, math.nan):
@@ -207,8 +244,8 @@ def test_the_rate(p):
     repetitions, budgets = 256, (300, 3000, 30000)
 
     def distance(key, lower):
-        noise = jax.random.normal(key, (lower.stages * lower.stage_steps,))
-        y, _ = lower(lambda w, e: ub.spow(w, p - 1) + e, lambda count: noise, jnp.asarray(1.0), None)
+        noise = jax.random.normal(key, (lower.steps,))
+        y, _ = lower(lambda w, e: ub.spow(w, p - 1) + e, lambda count: noise[:count], jnp.asarray(1.0), None)
         return jnp.abs(y)
 
     keys = jax.random.split(jax.random.key(1), repetitions)
