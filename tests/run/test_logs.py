@@ -86,3 +86,17 @@ def test_steps_that_back_off_undid_stay_in_the_log(tmp_path):
     again({**ROWS[2], "restarts": 1})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["step"], line.get("restarts", 0)) for line in lines] == [(4, 0), (8, 0), (12, 0), (8, 1), (12, 1)]
+
+
+def test_a_run_that_goes_on_after_a_restart_at_its_start_keeps_the_lines_before_it(tmp_path):
+    """The run was restarted from step 0 twice, and died after it had stored that; the next process goes on from there."""
+    path = tmp_path / "log"
+    first = JSONLines(path)
+    first.begin(0, 0)
+    for restarts, step in ((0, 4), (1, 0), (2, 0), (2, 4)):
+        first({**ROWS[0], "step": step, "restarts": restarts})
+    second = JSONLines(path)
+    second.begin(0, 2)
+    second({**ROWS[0], "restarts": 2})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["restarts"], line["step"]) for line in lines] == [(0, 4), (1, 0), (2, 0), (2, 4)]

@@ -64,8 +64,8 @@ class Lines(Callback):
 class JSONLines(Callback):
     """A file with one JSON object a line, for each stretch of steps.
 
-    A run that starts at step 0 begins the file anew. One that goes on from a later step continues it, without the lines
-    that an interrupted run wrote beyond that step. A file in which some line is none of a log is kept under another
+    A run that starts anew begins the file anew. One that goes on from a later step, or after a restart, continues it,
+    without the lines that an interrupted run wrote beyond that point. A file in which some line is none of a log is kept under another
     name, which a warning tells. If the file cannot be written, a warning says so once, and the run goes on.
     """
 
@@ -104,7 +104,8 @@ class JSONLines(Callback):
         if any(row is None for _, row in rows):
             kept = set_aside(self.path)
             warnings.warn(f"{self.path} has lines that no run has written; it is kept as {kept}", stacklevel=5)
-        return [line for line, row in rows if step and row and row <= (self._restarts, step)]
+        goes_on = step > 0 or self._restarts > 0  # also from step 0, if it has been restarted there
+        return [line for line, row in rows if goes_on and row and row <= (self._restarts, step)]
 
 
 def _row(line: bytes) -> tuple[float, float] | None:
