@@ -1,27 +1,32 @@
-"""`ub.minimise` on problems that no constant of it was chosen on, against rivals that are given the same oracles.
+"""`ub.minimise` on fresh problems (`minimise_problems.py`), against rivals that are given the same oracles.
 
-    python benchmarks/minimise.py [PROBLEM …] [--calls 20000] [--seed 0]
+    python benchmarks/minimise.py run [PROBLEM …] [--calls 4000] [--methods minimise scipy HOAG KKT] --out FILE
+    python benchmarks/minimise.py table --out FILE
 
 Calls are passes over the data, whichever oracle makes them, until the true ‖∇Φ‖ is 1e-2 and 1e-4 of its start (a dash:
 not within `--calls` passes). The truth is a closed form where there is one (the singular problems), and
-elsewhere it comes from lower solutions by Newton's method in NumPy, to a relative ‖∇_y g‖ of 1e-10.
+elsewhere it comes from lower solutions by Newton's method in NumPy, to a relative ‖∇_y g‖ of 1e-10. FILE gets a line of
+JSON for each problem and method; what is there is not run again.
 
 - scipy: L-BFGS-B of SciPy on Φ, each value and gradient from a lower solution by warm-started Newton-CG to 1e-8, and
   CG to 1e-8;
 - HOAG: Pedregosa 2016, written from the paper: gradient steps whose length adapts, lower solutions and linear systems
-  to a tolerance that falls by .9 in every step from .1.
+  to a tolerance that falls by .9 in every step from .1;
+- KKT: SciPy's Newton–Krylov (LGMRES, Armijo) on ∇_x f − A v = 0, ∇_y g = 0, ∇_y f − H v = 0 for (x, y, v) together,
+  from y*(x0) and its v. It may also end at a maximum or a saddle of Φ.
 """
 
 import argparse
 import contextlib
+import json
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+from minimise_problems import DEVELOPMENT, FRESH
 
 import unibio as ub
 from unibio.core import oracle
@@ -120,21 +125,23 @@ class Oracles:
         return f, fx - self.a(x, y, v), y, v
 
 
-def truths(setting, path):
-    """‖∇Φ‖ at each x of a path, accurately."""
+def truths(setting):
+    """x ↦ the true ‖∇Φ(x)‖; each call begins where the last one ended."""
     if setting.gradient is not None:
-        return np.asarray([np.linalg.norm(setting.gradient(x)) for x in path])
+        return lambda x: np.linalg.norm(setting.gradient(x))
     o = Oracles(setting, np.inf)
-    y = o.start[1]
-    unit = max(np.linalg.norm(o.g(o.start[0], y)[1]), np.linalg.norm(o.g(o.start[0], y + 0.1)[1]))
-    v, norms = 0 * y, []
-    for x in path:
-        _, h, y, v = o.phi(x, y if y.any() else y + 1e-3, v, 1e-10 * unit, 1e-10)
-        norms.append(np.linalg.norm(h))
-    return np.asarray(norms)
+    x, y = o.start
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+    last = [y if y.any() else y + 1e-3, 0 * y]
+
+    def truth(x):
+        _, h, *last[:] = o.phi(x, *last, 1e-10 * unit, 1e-10)
+        return np.linalg.norm(h)
+
+    return truth
 
 
-class Path(ub.Between):
+class Steps(ub.Between):
     """x and the passes so far, after each step."""
 
     def __init__(self):
@@ -148,7 +155,7 @@ def ours(setting, most):
     """Passes and x, the status, and the seconds without compilation."""
     whole = [sampler.whole() for sampler in (setting.problem.f_batches, setting.problem.g_batches)]
     per_pass = np.asarray([oracle.samples(whole[0])] + [oracle.samples(whole[1])] * 3)
-    path = Path()
+    path = Steps()
     result = ub.minimise(*setting[:3], max_calls=int(most * per_pass.max()), callbacks=path)
     return [(int((calls / per_pass).sum()), x) for calls, x in path.rows], result.status.name, result.seconds
 
@@ -199,44 +206,95 @@ def rival_hoag(setting, most):
     return path
 
 
-def reached(setting, path, goals):
-    """Passes at which the true ‖∇Φ‖ first is below each goal, relative to the start; None if never."""
-    if not path:
-        return [None] * len(goals), np.nan
+def rival_kkt(setting, most):
+    """Newton–Krylov on the optimality conditions."""
+    o, path = Oracles(setting, most), []
+    x, y = o.start
+    n, d = x.size, y.size
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+
+    def conditions(z):
+        x, y, v = z[:n], z[n : n + d], z[n + d :]
+        _, fx, fy = o.f(x, y)
+        return np.concatenate([fx - o.a(x, y, v), o.g(x, y)[1], fy - o.h(x, y, v)])
+
+    with contextlib.suppress(Spent, scipy.optimize.NoConvergence, ValueError, OverflowError):
+        _, _, y, v = o.phi(x, y + 1e-3 * (not y.any()), 0 * y, 1e-4 * unit, 1e-4)
+        scipy.optimize.newton_krylov(conditions, np.concatenate([x, y, v]), f_tol=1e-12, maxiter=10**4,
+                                     callback=lambda z, _: path.append((o.passes, z[:n].copy())))  # fmt: skip
+    return path
+
+
+RIVALS = {"scipy": rival_scipy, "HOAG": rival_hoag, "KKT": rival_kkt}
+GOALS = (1e-2, 1e-4)
+
+
+def reached(setting, path):
+    """Passes at which the true ‖∇Φ‖ first is below each goal, relative to the start (None if never), and where it
+    ended. Of a long path 100 points are looked at."""
+    truth = truths(setting)
     start = np.asarray(Layout.of(prepare(*setting[:3])[1]).vector(prepare(*setting[:3])[1]))
-    chosen = path if len(path) <= 300 else [path[i] for i in np.unique(np.geomspace(1, len(path), 300).astype(int) - 1)]
-    norms = truths(setting, [start, *(x for _, x in chosen)])
-    hits = [np.flatnonzero(norms[1:] <= goal * norms[0]) for goal in goals]
-    return [chosen[hit[0]][0] if hit.size else None for hit in hits], norms[-1] / norms[0]
+    unit, hits = truth(start), dict.fromkeys(GOALS)
+    chosen = path if len(path) <= 100 else [path[i] for i in np.unique(np.geomspace(1, len(path), 100).astype(int) - 1)]
+    for passes, x in chosen:
+        norm = truth(x)
+        for goal in GOALS:
+            if hits[goal] is None and norm <= goal * unit:
+                hits[goal] = passes
+        if None not in hits.values():
+            break
+    return list(hits.values()), float(truth(path[-1][1]) / unit) if path else None
+
+
+def run(name, make, method, calls):
+    """A line of results."""
+    setting, status, began = make(), "", time.process_time()
+    if method == "minimise":
+        path, status, seconds = ours(setting, calls)
+    else:
+        path = RIVALS[method](setting, calls)
+        seconds = time.process_time() - began
+    hits, end = reached(setting, path)
+    return {"problem": name, "method": method, "passes": hits, "end": end, "status": status, "seconds": seconds,
+            "in all": path[-1][0] if path else None, "budget": calls}  # fmt: skip
+
+
+def table(lines):
+    """The results for a page."""
+    seen = {(line["problem"], line["method"]): line for line in lines}
+    methods = list(dict.fromkeys(line["method"] for line in lines))
+
+    def shown(line):
+        return "not run" if line is None else " / ".join("–" if hit is None else f"{hit:,}" for hit in line["passes"])
+
+    print(f"| problem | {' | '.join(methods)} | `minimise`: status, true end, s |\n|{'---|' * (len(methods) + 2)}")
+    for name in dict.fromkeys(line["problem"] for line in lines):
+        cells = [shown(seen.get((name, method))) for method in methods]
+        mine = seen.get((name, "minimise"))
+        end = f"{mine['status']}, {mine['end']:.0e}, {mine['seconds']:.2f}" if mine else ""
+        print(f"| {name} | {' | '.join(cells)} | {end} |")
 
 
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(PROBLEMS)}")
-    parser.add_argument("--calls", type=int, default=20_000, help="passes over the data of each contestant")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(FRESH | DEVELOPMENT)}")
+    parser.add_argument("--calls", type=int, default=4000, help="passes over the data of each contestant")
+    parser.add_argument("--methods", nargs="+", choices=["minimise", *RIVALS], default=["minimise", *RIVALS])
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    goals = (1e-2, 1e-4)
-    print(
-        f"{'problem':24s} {'method':10s} {'to 1e-2':>8s} {'to 1e-4':>8s} {'true end':>9s} {'s':>6s}  status", flush=True
-    )
-    for name, make in PROBLEMS.items():
-        if options.problems and name not in options.problems:
-            continue
-        setting = make(options.seed)
-        for method in ("minimise", "scipy", "HOAG"):
-            began, status = time.perf_counter(), ""
-            if method == "minimise":
-                path, status, seconds = ours(setting, options.calls)
-            else:
-                path = (rival_scipy if method == "scipy" else rival_hoag)(setting, options.calls)
-                seconds = time.perf_counter() - began
-            hits, end = reached(setting, path, goals)
-            shown = ["–" if hit is None else f"{hit:,}" for hit in hits]
-            print(
-                f"{name:24s} {method:10s} {shown[0]:>8s} {shown[1]:>8s} {end:9.1e} {seconds:6.2f}  {status}", flush=True
-            )
+    lines = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    if options.what == "table":
+        table(lines)
+        return
+    done = {(line["problem"], line["method"]) for line in lines}
+    for name in options.problems or FRESH:
+        for method in options.methods:
+            if (name, method) not in done:
+                line = run(name, (FRESH | DEVELOPMENT)[name], method, options.calls)
+                with options.out.open("a") as file:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python benchmarks/minimise_ablation.py [RULE …] [--problems] [--statuses 4] [--out FILE]
 
-A rule is taken out by replacing lines of `unibio/solvers/quasi_newton.py`, so that what is measured is the program
-itself. `--problems`: passes over the data until the gap Φ̂ − min Φ is 1e-3 of its start, and until `ok` at 1e-6, on the
-problems of `minimise_problems.py`. `--statuses K`: K instances of each family of `scripts/honesty_minimise.py`: false
-statuses and problems left unsolved. Lines of JSON go to `--out`, finished ones are skipped.
+A rule is taken out by replacing lines of `quasi_newton.py` and `newton_cg.py` in `unibio/solvers`, so that what is
+measured is the program itself. `--problems`: passes over the data until the gap Φ̂ − min Φ is 1e-3 of its start, and
+until `ok` at 1e-6, on the problems of `minimise_problems.py`. `--statuses K`: K instances of each family of
+`scripts/honesty_minimise.py`: false statuses and problems left unsolved. Lines of JSON go to `--out`, finished ones are
+skipped.
 """
 
 import argparse
@@ -23,62 +24,72 @@ from minimise_problems import DEVELOPMENT
 import unibio as ub
 import unibio.run.minimise as public
 from unibio.core import oracle
-from unibio.solvers import quasi_newton
+from unibio.solvers import newton_cg, quasi_newton
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
-import honesty_minimise as honesty  # noqa: E402
+import honesty_minimise as honesty
 
 jax.config.update("jax_enable_x64", True)
 
+# Rule → lines of either module and what takes their place.
 RULES: dict[str, list[tuple[str, str]]] = {
     "all rules": [],
-    "one memory for all CG": [("        most = min(self.none.size + 11",
-                               "        self.pairs = curvature.empty(LOWER_PAIRS, self.none.size, self.none.dtype)\n"
-                               "        most = min(self.none.size + 11")],
-    "first step where r is linear": [("for _ in range(30):\n            then = moved", "for _ in range(0):\n            then = moved")],
-    "first trial begins where the first step was measured": [("self.ahead = now  # where", "self.ahead = None  # where")],
-    "trust in x": [("        step = c.step\n        if fails:", "        step = math.inf\n        if False:"),
-                   ("step = max(step, 4 * moved)", "pass")],
-    "e-test": [("if e <= 0.1 * predicted:", "if True:")],
-    "ratio by e": [("target = here.size * max(min(0.3, 0.05 * predicted / e), 1e-3)", "target = 0.1 * here.size")],
-    "trapezoid": [("tightness = max(c.tightness / 4, 1e-4) if rough else min(1.5 * c.tightness, LOOSE)", "tightness = c.tightness")],
-    "off singular points": [("for distance in (1e-4, 1e-3, 1e-2, 1e-1):", "gone, floor = self.none != 0, 0.0\n        for distance in ():")],
-    "start until h agrees": [("        for _ in range(6):\n            if defect is not None:", "        for _ in range(0):\n            if defect is not None:")],
-    "radius in y": [("conjugate_gradients, x, y, b, start, r, self.pairs, dtype.type(tightness), dtype.type(radius),",
-                     "conjugate_gradients, x, y, b, start, r, self.pairs, dtype.type(tightness), dtype.type(math.inf),")],
+    "one memory for all CG": [
+        (
+            "        most = min(self.none.size + 11",
+            "        self.pairs = curvature.empty(PAIRS, self.none.size, self.none.dtype)\n"
+            "        most = min(self.none.size + 11",
+        )
+    ],
+    "first step where r is linear": [
+        ("        for _ in range(30):\n            then =", "        for _ in ():\n            then =")
+    ],
+    "its value used again": [("self.ahead = now  # where", "self.ahead = None  # where")],
+    "trust in x": [
+        ("        step = c.step\n        if fails:", "        step = math.inf\n        if False:"),
+        ("step = max(step, 4 * moved)", "pass"),
+    ],
+    "error of Φ̂ tested": [("if error <= 0.1 * max(predicted, self.rounding):", "if True:")],
+    "trapezoid": [("tightness = max(c.tightness / 4, 1e-4) if rough", "tightness = c.tightness if True")],
+    "off singular points": [
+        ("for distance in (1e-4, 1e-3, 1e-2, 1e-1):", "gone, floor = self.none != 0, 0.0\n        for distance in ():")
+    ],
+    "start until h is right": [("not self.assess() > 0.1 * self.c.norm", "True")],
+    "radius in y": [("dtype.type(tightness), dtype.type(radius),", "dtype.type(tightness), dtype.type(math.inf),")],
     "y near y*(x)": [("if not reached or near or not there:", "if True:")],
     "refine after refusals": [("if c.refined == 6:", "if True:")],
-    "drop pairs when refining": [("if c.refined:\n", "if False:\n")],
-    "confirm the end": [("            defect = self.settle(0.01, 0.01)\n            if defect is not None:\n                return defect\n",
-                         "            return Status.ok\n            defect = None\n")],
-    "interpolation": [("a = min(max(best, 0.1 * a), 0.5 * a)", "a = 0.5 * a")],
-    "rounding of Φ": [("return predicted <= 500 * self.low.eps * abs(self.c.phi)", "return False")],
+    "confirm the end": [
+        (
+            "            defect = self.settle(0.1, 0.1)\n            if defect is not None:\n                return",
+            "            return Status.ok\n            if defect is not None:\n                return",
+        )
+    ],
+    "rounding of Φ": [("return predicted <= self.rounding", "return False")],
     "rounding of g": [("drowned = abs(slope) <= 500 * self.eps * abs(low.g)", "drowned = False")],
-    "slope of the direction": [("if slope < -1e-6 * self.c.norm * length:", "if True:")],
-    "curvature floors": [("_UPPER_FLOOR, _LOWER_FLOOR = 1e-4, 1e-8", "_UPPER_FLOOR, _LOWER_FLOOR = 0.0, 0.0")],
-    "negative curvature beyond rounding": [("at.concave | (c < -noise * steepest)", "at.concave | (c < 0)")],
     "Φ̂ before the multiplier": [("if low.concave or not phi <= limit:", "if low.concave:")],
-    "no new point while nothing moved": [("if self.known is None or self.known.here.y is not y:", "if True:")],
-}  # fmt: skip
+}
 
 
 def without(rule):
-    """The method without a rule. Programs that are unchanged stay the same objects, so that nothing compiles again."""
-    source = inspect.getsource(quasi_newton)
-    for old, new in RULES[rule]:
-        assert source.count(old) == 1, (rule, old, source.count(old))
-        source = source.replace(old, new)
-    module = types.ModuleType("quasi_newton_without")
-    sys.modules[module.__name__] = module
-    exec(compile(source, f"<without {rule}>", "exec"), module.__dict__)
-    text = dict.fromkeys(quasi_newton.__dict__, "")
-    for name, value in vars(quasi_newton).items():
-        mine = isinstance(value, (type, types.FunctionType)) and value.__module__ == quasi_newton.__name__
-        if mine and name not in ("_Lower", "_Step", "QuasiNewton"):
-            text[name] = inspect.getsource(value)
-            if text[name] in source:
+    """The method without a rule. What is unchanged stays the same object, so that no program compiles again."""
+    clones, used = {}, 0
+    for original in (newton_cg, quasi_newton):
+        source = inspect.getsource(original)
+        for old, new in RULES[rule]:
+            used += source.count(old)
+            source = source.replace(old, new)
+        name = f"{original.__name__} without {rule}"
+        module = sys.modules[name] = types.ModuleType(name)
+        exec(compile(source, name, "exec"), module.__dict__)
+        for name, value in vars(original).items():
+            mine = isinstance(value, (type, types.FunctionType)) and value.__module__ == original.__name__
+            if mine and name not in ("Lower", "_Step", "QuasiNewton"):
+                assert inspect.getsource(value) in source, name
                 setattr(module, name, value)
-    return module.QuasiNewton
+        clones[original] = module
+    assert used == len(RULES[rule]), rule
+    clones[quasi_newton].Lower = clones[newton_cg].Lower
+    return clones[quasi_newton].QuasiNewton
 
 
 def solved(make, least):

@@ -2,8 +2,8 @@
 conjugate gradients that use and extend them.
 
 The inverse is that of L-BFGS (Nocedal 1980), in a compact form: two products with the matrix of the s, two with that of
-the B s, and two triangular solves with the small matrix of their inner products. Nothing loops over the pairs, so that one
-product costs a few microseconds for small vectors, and is bound by memory for large ones.
+the B s, and two triangular solves with the small matrix of their inner products. Nothing loops over the pairs, so that
+one product costs a few microseconds for small vectors, and is bound by memory for large ones.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+_FLOOR = 1e-8  # curvature below this share of ‖B s‖/‖s‖ is rounding, and not remembered
 
 
 class Pairs(NamedTuple):
@@ -36,13 +38,13 @@ def empty(size: int, dimension: int, dtype: jnp.dtype) -> Pairs:
     return Pairs(rows, rows, jnp.zeros((size, size), dtype), jnp.int32(0))
 
 
-def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
-    """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than `floor`·‖t‖/‖s‖ and large enough to divide by."""
+def add(pairs: Pairs, s: jax.Array, t: jax.Array) -> Pairs:
+    """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than rounding and large enough to divide by."""
     length = norm(s)
     per_length = 1 / jnp.where(length > 0, length, 1.0)
     unit, t = per_length * s, per_length * t
     curvature = jnp.dot(unit, t)
-    fine = jnp.isfinite(curvature) & (curvature > floor * norm(t))
+    fine = jnp.isfinite(curvature) & (curvature > _FLOOR * norm(t))
     fine &= curvature > jnp.finfo(t.dtype).tiny ** 0.5
     row = pairs.number % pairs.s.shape[0]
 
@@ -110,7 +112,7 @@ class Solution(NamedTuple):
 
 def solution(
     product: Callable[[jax.Array], jax.Array], b: jax.Array, pairs: Pairs, tightness: jax.Array, radius: jax.Array,
-    most: jax.Array, floor: float,
+    most: jax.Array,
 ) -> Solution:  # fmt: skip
     """About B⁻¹b, no longer than `radius`, by at most `most` products, each of which becomes a pair; the pairs so far
     precondition.
@@ -119,7 +121,7 @@ def solution(
     the boundary, and goes to the boundary where the curvature is not positive.
     """
     eps = float(jnp.finfo(b.dtype).eps)
-    noise = max(1e-8, 8 * eps)  # below this share of ‖B q‖ a curvature is rounding
+    noise = max(_FLOOR, 8 * eps)  # below this share of ‖B q‖ a curvature is rounding
     size, zero = norm(b), jnp.zeros((), b.dtype)
 
     def body(at: Solution) -> Solution:
@@ -142,7 +144,7 @@ def solution(
         r = jnp.where(inside, at.r - length * bq, at.r)
         going = inside & (steps.astype(gain.dtype) * gain > tightness * total) & (steps < most)
         return Solution(
-            steps, jnp.where(inside, at.u + length * q, edge), r, p, rz, total, add(at.pairs, q, bq, floor), steepest,
+            steps, jnp.where(inside, at.u + length * q, edge), r, p, rz, total, add(at.pairs, q, bq), steepest,
             at.concave | (c < -noise * steepest), going & (norm(r) > 4 * eps * size),
         )  # fmt: skip
 

@@ -12,7 +12,6 @@ from unibio.core.tree import PyTree
 
 Layouts = tuple[Layout, Layout]
 PAIRS = 40  # steps that are remembered
-_FLOOR = 1e-4  # curvature below this share of ‖B s‖ is not remembered
 
 
 def confined(project: PyTree, x: jax.Array, layout: Layout) -> jax.Array:
@@ -78,4 +77,4 @@ def remembered(pairs: Pairs, old_x: jax.Array, x: jax.Array, old_h: jax.Array, h
     """The memory with the pair of this step s, and ⟨h + h', s⟩, ⟨h' − h, s⟩, ‖s‖."""
     s, t = x - old_x, h - old_h
     numbers = jnp.stack([jnp.dot(old_h + h, s), jnp.dot(t, s), curvature.norm(s)])
-    return curvature.add(pairs, s, t, _FLOOR), numbers
+    return curvature.add(pairs, s, t), numbers

@@ -19,9 +19,9 @@ from unibio.core.problem import Problem
 from unibio.core.programs import compiled
 from unibio.core.protocols import Calls
 from unibio.core.tree import PyTree
+from unibio.hypergradients.lagrangian import lagrangian_value
 
 PAIRS = 100  # products H u that are remembered
-_FLOOR = 1e-8  # curvature below this share of ‖H u‖ is not remembered
 Layouts = tuple[Layout, Layout]
 
 
@@ -104,16 +104,22 @@ class Lower:
         """f, Φ̂ = f − ⟨v, r⟩, ∇_x f and ∇_y f."""
         fx, fy, numbers = self.program(upper_at, x, y, v, r)
         self.budget.spend("grad_f", self.f_samples)
-        f, inner = numbers.tolist()
-        return f, f - inner, fx, fy
+        f, phi = numbers.tolist()
+        return f, phi, fx, fy
 
-    def hypergradient(
-        self, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree
-    ) -> Any:
-        """h = ∇_x f − A v, how far from stationary it makes x (‖h‖ if x is free), ‖h − old‖, and the rounding in h."""
-        h, numbers = self.program(hypergradient_at, x, y, v, fx, old, project)
+    def hypergradient(self, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, project: PyTree) -> Any:
+        """h = ∇_x f − A v, and how far from stationary it makes x (‖h‖ if x is free)."""
+        h, norm = self.program(hypergradient_at, x, y, v, fx, project)
         self.budget.spend("cross", self.g_samples)
-        return h, *numbers.tolist()
+        return h, norm.item()
+
+    def hypergradient_error(self, x: jax.Array, y: jax.Array, v: jax.Array, r: jax.Array, h: jax.Array) -> float:
+        """By how much h may be off: twice what better y and v change, as far as the memory of curvature knows them."""
+        error = self.program(change_of_hypergradient, x, y, v, r, h, self.pairs)
+        self.budget.spend("grad_f", self.f_samples)
+        self.budget.spend("hvp", self.g_samples)
+        self.budget.spend("cross", self.g_samples)
+        return float(error)
 
     def cg(
         self, x: jax.Array, y: jax.Array, b: jax.Array, start: jax.Array, r: jax.Array, tightness: float,
@@ -183,29 +189,44 @@ def lower_at(problem: Problem, x: jax.Array, y: jax.Array, s: jax.Array, layouts
 def upper_at(
     problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, r: jax.Array, layouts: Layouts
 ) -> tuple[Any, Any, Any]:
-    """∇_x f, ∇_y f, and f, ⟨v, r⟩."""
+    """∇_x f, ∇_y f, and f, Φ̂."""
     whole = problem.f_batches.whole()
     f, (fx, fy) = oracle.value_and_grads_f(problem, layouts[0].tree(x), layouts[1].tree(y), whole)
-    return layouts[0].vector(fx), layouts[1].vector(fy), jnp.stack([f, jnp.dot(v, r)])
+    return layouts[0].vector(fx), layouts[1].vector(fy), jnp.stack([f, lagrangian_value(f, v, r)])
 
 
 def hypergradient_at(
-    problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, old: jax.Array, project: PyTree,
-    layouts: Layouts,
-) -> tuple[Any, Any]:  # fmt: skip
-    """h = ∇_x f − A v; ‖h‖, or ‖x − P(x − h)‖ if x is confined, ‖h − old‖, and about how large the rounding in h is."""
+    problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, fx: jax.Array, project: PyTree, layouts: Layouts
+) -> tuple[Any, Any]:
+    """h = ∇_x f − A v; and ‖h‖, or ‖x − P(x − h)‖ if x is confined."""
     trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(v)
     h = fx - layouts[0].vector(oracle.cross_g(problem, *trees, problem.g_batches.whole()))
-    move = h if project is None else x - layouts[0].vector(project(layouts[0].tree(x - h)))
-    rounding = 8 * jnp.finfo(h.dtype).eps * (curvature.norm(fx) + curvature.norm(h - fx))
-    return h, jnp.stack([curvature.norm(move), curvature.norm(h - old), rounding])
+    return h, curvature.norm(h if project is None else x - layouts[0].vector(project(layouts[0].tree(x - h))))
+
+
+def change_of_hypergradient(
+    problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, r: jax.Array, h: jax.Array, pairs: Pairs,
+    layouts: Layouts,
+) -> Any:  # fmt: skip
+    """2‖h' − h‖ plus about the rounding in h, where h' is h at y' = y − M r and v' = v + M(∇_y f − H v) taken at y'.
+
+    That is one Newton step in y and one in v with M ≈ H⁻¹ from the pairs, so that the change is the error of h to first
+    order: ∂_y h (y* − y) and A M ρ in one.
+    """
+    y = y - curvature.inverse_product(pairs, r)
+    fx, fy, _ = upper_at(problem, x, y, v, r, layouts)
+    trees = layouts[0].tree(x), layouts[1].tree(y), layouts[1].tree(v)
+    residual = fy - layouts[1].vector(oracle.hvp_g(problem, *trees, problem.g_batches.whole()))
+    better, _ = hypergradient_at(problem, x, y, v + curvature.inverse_product(pairs, residual), fx, None, layouts)
+    rounding = 8 * jnp.finfo(h.dtype).eps * (curvature.norm(fx) + curvature.norm(better - fx))
+    return 2 * curvature.norm(better - h) + rounding
 
 
 def evaluated_at(problem: Problem, x: jax.Array, y: jax.Array, v: jax.Array, project: PyTree, layouts: Layouts) -> Any:
     """What f, g and their derivatives are at a point: every oracle once, for a checkpoint to be recognised by."""
     _, r, numbers = lower_at(problem, x, y, jnp.zeros_like(y), layouts)
     fx, fy, _ = upper_at(problem, x, y, v, r, layouts)
-    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, fx, project, layouts)
+    return r, numbers, fy, hypergradient_at(problem, x, y, v, fx, project, layouts)
 
 
 def off_singular(
@@ -239,7 +260,7 @@ def conjugate_gradients(
 
     warm = jnp.any(start != 0) & (most > 0)
     residual = jax.lax.cond(warm, lambda: b - product(start), lambda: b)
-    found = curvature.solution(product, residual, pairs, tightness, radius, most - jnp.int32(warm), _FLOOR)
+    found = curvature.solution(product, residual, pairs, tightness, radius, most - jnp.int32(warm))
     u = start + found.u
     numbers = [
         found.steps + jnp.int32(warm), found.concave, curvature.norm(found.u), jnp.dot(u, probe),

@@ -86,22 +86,12 @@ class State(eqx.Module):
 
 
 class _Trial(NamedTuple):
-    """A new x: whether it is accepted, Φ̂ there, and, unless Φ̂ alone refused it, the point and its ‖h‖."""
+    """A new x that is accepted: Φ̂ there, its error, and ‖h‖."""
 
-    accepted: bool
+    point: Point
     phi: float
-    point: Point | None = None
-    norm: float = math.nan
-    error: float = math.nan  # of Φ̂
-
-
-class _Known(NamedTuple):
-    """What was found out at a point, and is not asked again while neither x nor y has moved."""
-
-    here: Low
-    gone: Any  # the coordinates of y on which g does not seem to depend
-    floor: float  # the ‖r‖ that rounding of y makes
-    upper: Any = None  # f, Φ̂, ∇_x f, ∇_y f
+    error: float
+    norm: float
 
 
 class _Step:
@@ -112,9 +102,7 @@ class _Step:
         self.point, self.memory = state.point, state.upper
         self.dtype = np.dtype(state.point.x.dtype)
         self.c = Control(*(float(number) for number in state.control))
-        self.known: _Known | None = None
         self.ahead: Low | None = None
-        self.change = math.nan  # of h, by the last tightening of y and v
         self.low.radius, self.low.step = self.c.radius, self.c.lower_step
         self.layouts, self.tolerance, self.project, self.budget = state.layouts, tolerance, project, budget
 
@@ -131,31 +119,26 @@ class _Step:
 
     def settle(self, ratio: float, tightness: float) -> Status | None:
         """Improves y, so that ‖r‖ falls by `ratio` and y is near y*(x), then v and h. The defect it found, if any."""
-        low, (x, y, v, _, old) = self.low, self.point
-        if self.known is None or self.known.here.y is not y:
-            y, gone, floor = low.regular(x, y)
-            self.known = _Known(low.at(x, y, low.none), gone, floor)
-        here, there = self.lowered(self.known, ratio, tightness)
-        if self.known.upper is None or here is not self.known.here:
-            self.known = self.known._replace(here=here, upper=low.upper(x, here.y, v, here.r))
-        f, _, fx, fy = self.known.upper
+        low, (x, y, v, _, _), first = self.low, self.point, math.isnan(self.c.norm)
+        low.concave = False
+        y, gone, floor = low.regular(x, y)
+        here, there = self.lowered(low.at(x, y, low.none), ratio, floor, tightness)
+        f, _, fx, fy = low.upper(x, here.y, v, here.r)
         v, inner, _ = low.multiplier(x, here, v, fy, tightness)
-        h, norm, change, rounding = low.hypergradient(x, here.y, v, fx, old, self.project)
-        phi, first = f - inner, math.isnan(self.c.norm)
-        self.point, self.change = Point(x, here.y, v, here.r, h), change
-        errors = {"error": 2 * change + rounding, "phi_error": abs(phi - self.c.phi) + 4 * low.eps * abs(phi)}
-        self.c = self.c._replace(phi=phi, norm=norm, **errors)
+        h, norm = low.hypergradient(x, here.y, v, fx, self.project)
+        phi = f - inner
+        self.point = Point(x, here.y, v, here.r, h)
+        self.c = self.c._replace(phi=phi, norm=norm, phi_error=abs(phi - self.c.phi) + 4 * low.eps * abs(phi))
         if low.concave:
             return Status.not_convex
         if not there:
             return Status.no_minimiser
-        flat = math.isnan(self.c.norm0) and bool(jnp.any(self.known.gone & (fy != 0)))
+        flat = math.isnan(self.c.norm0) and bool(jnp.any(gone & (fy != 0)))
         return (Status.ill_conditioned if first else Status.no_minimiser) if flat else None
 
-    def lowered(self, known: _Known, ratio: float, tightness: float) -> tuple[Low, bool]:
+    def lowered(self, here: Low, ratio: float, floor: float, tightness: float) -> tuple[Low, bool]:
         """A point with ‖r‖ smaller by `ratio` and y near y*(x), and whether there seems to be a minimiser."""
-        low, here = self.low, known.here
-        target, start, first = max(ratio * here.size, known.floor), here.size, 0.0
+        low, target, start, first = self.low, max(ratio * here.size, floor), here.size, 0.0
         while True:
             here, reached = low.solve(self.point.x, here, target, tightness)
             near = float(self.budget.run(newton_cg.reach, low.pairs, here.r)) <= 0.01 * max(1.0, here.length)
@@ -166,15 +149,19 @@ class _Step:
                 return here, there
             target, first = 0.1 * here.size, first or low.step
 
+    def assess(self) -> float:
+        """The error of h."""
+        error = self.low.hypergradient_error(*self.point)
+        self.c = self.c._replace(error=error)
+        return error
+
     def start(self) -> Status | None:
         """The first h, which is the yardstick of the tolerance and must be right."""
         defect = self.settle(0.3, 0.3)
         for _ in range(6):
-            if defect is not None:
+            if defect is not None or not self.assess() > 0.1 * self.c.norm:
                 break
             defect = self.settle(0.1, 0.1)
-            if not self.change > 0.5 * self.c.norm:
-                break
         c = self.c
         if defect is None and not math.isfinite(c.phi + c.norm):
             defect = Status.not_finite
@@ -220,16 +207,12 @@ class _Step:
         a, fails = min(1.0, c.step / length), 0
         while True:
             trial = self.attempt(self.along(direction, a), -a * slope)
-            if trial.accepted or fails == 2:
-                break
-            fails += 1
-            excess = trial.phi - c.phi - a * slope
-            best = -0.5 * a * a * slope / excess if 0 < excess < math.inf else 0.0
-            a = min(max(best, 0.1 * a), 0.5 * a)
-        if not trial.accepted:
-            return self.refine(a * length)
-        self.accept(trial, -a * slope, fails)
-        return None
+            if trial is not None:
+                self.accept(trial, -a * slope, fails)
+                return None
+            if fails == 2:
+                return self.refine(a * length)
+            a, fails = 0.25 * a, fails + 1
 
     def along(self, d: jax.Array, a: float) -> jax.Array:
         """x + a·d, in the set that x is confined to."""
@@ -245,7 +228,7 @@ class _Step:
             program = directions.quasi_newton_direction if self.project is None else directions.confined_direction
             d, numbers = self.budget.run(program, self.project, self.memory, x, h, layouts=self.layouts)
             slope, length = numbers.tolist()
-            if slope < -1e-6 * self.c.norm * length:
+            if slope < 0:
                 return d, slope, length
             self.memory = curvature.empty(directions.PAIRS, self.layouts[0].size, self.dtype)
         d, numbers = self.budget.run(
@@ -254,46 +237,41 @@ class _Step:
         slope, length = numbers.tolist()
         return d, slope, length
 
-    def attempt(self, x: jax.Array, predicted: float) -> _Trial:
-        """Tries this x, where the slope predicts a decrease of Φ. Where rounding drowns it, ‖h‖ has to fall instead."""
-        c, old, rounding = self.c, self.point, 500 * self.low.eps * abs(self.c.phi)
-        drowned = self.drowned(predicted)
-        limit = math.inf if drowned else c.phi - 0.1 * predicted
-        phi, e, made = self.value(x, max(predicted, rounding), limit)
-        self.low.concave = False
-        if made is None:
-            return _Trial(False, phi)
-        y, v, r, fx = made
-        h, norm, _, _ = self.low.hypergradient(x, y, v, fx, old.h, self.project)
-        accepted = math.isfinite(norm) and (norm < c.norm if drowned else phi <= limit)
-        return _Trial(accepted, phi, Point(x, y, v, r, h), norm, e)
-
-    def drowned(self, predicted: float) -> bool:
-        """Whether rounding hides this decrease of Φ̂."""
-        return predicted <= 500 * self.low.eps * abs(self.c.phi)
-
-    def value(self, x: jax.Array, predicted: float, limit: float) -> tuple[float, float, Any]:
-        """Φ̂ at x, good to a tenth of the predicted decrease, its error, and y, v, r, ∇_x f there: None if Φ̂ is above
-        the limit, or not to be had."""
-        low, v = self.low, self.point.v
-        here, self.ahead = self.ahead or low.at(x, self.point.y, low.none), None
+    def attempt(self, x: jax.Array, predicted: float) -> _Trial | None:
+        """Φ̂ at this x, good to a tenth of the decrease that the slope predicts; None if it does not fall by a tenth of
+        that. Where rounding drowns the decrease, ‖h‖ has to fall instead."""
+        low, v, drowned = self.low, self.point.v, self.drowned(predicted)
+        limit = math.inf if drowned else self.c.phi - 0.1 * predicted
+        here = self.ahead or low.at(x, self.point.y, low.none)
+        self.ahead, low.concave = None, False
         target = 0.3 * here.size
         while True:
             here, reached = low.solve(x, here, target, self.c.tightness)
             f, phi, fx, fy = low.upper(x, here.y, v, here.r)
             if low.concave or not phi <= limit:
-                return (phi if reached else math.inf), math.nan, None
-            v, inner, e = low.multiplier(x, here, v, fy, self.c.tightness)
-            if e <= 0.1 * predicted:
-                return f - inner, e, (here.y, v, here.r, fx)
+                return None
+            v, inner, error = low.multiplier(x, here, v, fy, self.c.tightness)
+            if error <= 0.1 * max(predicted, self.rounding):
+                break
             if not reached:
-                return math.inf, e, None
-            target = here.size * max(min(0.3, 0.05 * predicted / e), 1e-3)
+                return None
+            target = 0.1 * here.size
+        h, norm = low.hypergradient(x, here.y, v, fx, self.project)
+        accepted = math.isfinite(norm) and (norm < self.c.norm if drowned else f - inner <= limit)
+        return _Trial(Point(x, here.y, v, here.r, h), f - inner, error, norm) if accepted else None
+
+    @property
+    def rounding(self) -> float:
+        """A change of Φ̂ below this is noise."""
+        return 500 * self.low.eps * abs(self.c.phi)
+
+    def drowned(self, predicted: float) -> bool:
+        """Whether rounding hides this decrease of Φ̂."""
+        return predicted <= self.rounding
 
     def accept(self, trial: _Trial, predicted: float, fails: int) -> None:
         """Goes on from there: a new pair, and how tight CG and how long a step may be."""
         c, old, new = self.c, self.point, trial.point
-        assert new is not None
         self.memory, numbers = self.budget.run(directions.remembered, self.memory, old.x, new.x, old.h, new.h)
         along_sum, along_change, moved = numbers.tolist()
         # Φ̂ is right to second order in the errors and h to first: where the trapezoid rule fails, h is too rough.
@@ -314,20 +292,18 @@ class _Step:
         if c.refined == 6:
             return Status.stagnated
         self.c = c._replace(refined=c.refined + 1, tightness=max(c.tightness / 10, 1e-6), step=length)
-        if c.refined:
-            self.memory = curvature.empty(directions.PAIRS, self.layouts[0].size, self.dtype)
         return self.settle(0.1, self.c.tightness)
 
     def verdict(self) -> Status | None:
         """A small ‖h‖ is believed when better y and v agree. None if ‖h‖ is not small after all."""
         goal = self.tolerance * self.c.norm0
         for _ in range(4):
-            defect = self.settle(0.01, 0.01)
+            defect = self.settle(0.1, 0.1)
             if defect is not None:
                 return defect
             if self.c.norm > goal:
                 return None
-            if self.change <= 0.5 * goal:
+            if self.assess() <= 0.5 * goal:
                 return Status.ok
         return Status.stagnated
 
