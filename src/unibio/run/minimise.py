@@ -34,7 +34,8 @@ from unibio.run.result import Table
 from unibio.run.signals import Interruption, noted
 from unibio.run.solve import Listener, several
 from unibio.solvers.newton_cg import Budget, evaluated_at
-from unibio.solvers.quasi_newton import RUNNING, Control, QuasiNewton, State
+from unibio.solvers.quasi_newton import QuasiNewton
+from unibio.solvers.quasi_newton_state import RUNNING, Control, State
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,67 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from unibio.core import curvature, tree
-from unibio.core.curvature import Pairs
 from unibio.core.flat import Layout
 from unibio.core.problem import Problem
 from unibio.core.status import Status
 from unibio.core.tree import PyTree
 from unibio.solvers import directions, newton_cg
 from unibio.solvers.newton_cg import Budget, Low, Lower, Spent
+from unibio.solvers.quasi_newton_state import RUNNING, Control, Point, State
 
 LOOSE = 0.3  # CG stops when its last step gained less than this share of its mean step's gain
-RUNNING = -1  # in place of a status code
-
-
-class Point(NamedTuple):
-    """x, and what is known there; all are vectors. y ≈ y*(x), v ≈ H⁻¹∇_y f, r = ∇_y g, h ≈ ∇Φ."""
-
-    x: jax.Array
-    y: jax.Array
-    v: jax.Array
-    r: jax.Array
-    h: jax.Array
-
-
-class Control(NamedTuple):
-    """The numbers that the control remembers from step to step."""
-
-    phi: Any  # Φ̂
-    norm: Any  # ‖h‖
-    phi0: Any  # Φ̂ and ‖h‖ at the start
-    norm0: Any
-    scale: Any  # by how much Φ̂ changes along the first step: the unit in which an unbounded fall is measured
-    tightness: Any  # of CG
-    step: Any  # the longest step in x that is trusted
-    refined: Any  # how often in a row y, v and h had to be refined because no step was accepted
-    radius: Any  # the longest Newton step in y that is trusted
-    lower_step: Any  # the last Newton step in y
-    far: Any  # a y of this length is beyond all minimisers
-    error: Any  # of h
-    phi_error: Any
-
-
-class State(eqx.Module):
-    """Where a run of the method stands."""
-
-    point: Point
-    upper: Pairs
-    lower: Pairs
-    control: Control
-    code: jax.Array  # of the status, or RUNNING
-    layouts: newton_cg.Layouts = eqx.field(static=True)
-
-    @property
-    def x(self) -> PyTree:
-        return self.layouts[0].tree(self.point.x)
-
-    @property
-    def y(self) -> PyTree:
-        return self.layouts[1].tree(self.point.y)
-
-    @property
-    def v(self) -> PyTree:
-        return self.layouts[1].tree(self.point.v)
 
 
 class _Trial(NamedTuple):
@@ -128,7 +76,8 @@ class _Step:
         h, norm = low.hypergradient(x, here.y, v, fx, self.project)
         phi = f - inner
         self.point = Point(x, here.y, v, here.r, h)
-        self.c = self.c._replace(phi=phi, norm=norm, phi_error=abs(phi - self.c.phi) + 4 * low.eps * abs(phi))
+        phi_error = abs(phi - self.c.phi) + 4 * low.eps * abs(phi)
+        self.c = self.c._replace(phi=phi, norm=norm, error=math.nan, phi_error=phi_error)
         if low.concave:
             return Status.not_convex
         if not there:
