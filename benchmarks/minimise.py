@@ -132,10 +132,10 @@ def truths(setting):
     o = Oracles(setting, np.inf)
     x, y = o.start
     unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
-    last = [y if y.any() else y + 1e-3, 0 * y]
+    last = {"y": y if y.any() else y + 1e-3, "v": 0 * y}
 
     def truth(x):
-        _, h, *last[:] = o.phi(x, *last, 1e-10 * unit, 1e-10)
+        _, h, last["y"], last["v"] = o.phi(x, last["y"], last["v"], 1e-10 * unit, 1e-10)
         return np.linalg.norm(h)
 
     return truth

@@ -16,13 +16,14 @@ import sys
 import types
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from minimise_problems import DEVELOPMENT
 
 import unibio as ub
-import unibio.run.minimise as public
+import unibio.run.minimise
 from unibio.core import oracle
 from unibio.solvers import newton_cg, quasi_newton
 
@@ -32,6 +33,8 @@ import honesty_minimise as honesty
 jax.config.update("jax_enable_x64", True)
 
 # Rule → lines of either module and what takes their place.
+public: Any = unibio.run.minimise
+
 RULES: dict[str, list[tuple[str, str]]] = {
     "all rules": [],
     "one memory for all CG": [
@@ -72,7 +75,8 @@ RULES: dict[str, list[tuple[str, str]]] = {
 
 def without(rule):
     """The method without a rule. What is unchanged stays the same object, so that no program compiles again."""
-    clones, used = {}, 0
+    clones: dict[Any, Any] = {}
+    used = 0
     for original in (newton_cg, quasi_newton):
         source = inspect.getsource(original)
         for old, new in RULES[rule]:

@@ -37,7 +37,8 @@ def tables(rng, n, d, m):
     return rng.normal(size=(n, d)) * scale, rng.normal(size=(m, d)) * scale, rng.normal(size=d) * (rng.random(d) < 0.4)
 
 
-def on_data(f, g, validation, train, batch):
+def on_data(f, g, sets, batch):
+    validation, train = sets
     return ub.Problem(f, g, f_batches=ub.Dataset(validation, batch), g_batches=ub.Dataset(train, batch))
 
 
@@ -54,7 +55,7 @@ def poisson(seed, batch=None, n=300, d=15):
     f = lambda x, y, batch: loss(y, batch)  # noqa: E731
     g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
     sets = [(z, rng.poisson(np.exp(np.clip(z @ w, -5, 3))).astype(float)) for z in (b, a)]
-    return Setting(on_data(f, g, *sets, batch), jnp.full(d, -3.0), jnp.zeros(d))
+    return Setting(on_data(f, g, sets, batch), jnp.full(d, -3.0), jnp.zeros(d))
 
 
 def class_weights(seed, batch=None, n=400, d=8):
@@ -72,7 +73,7 @@ def class_weights(seed, batch=None, n=400, d=8):
 
     f = lambda x, y, batch: loss(y, batch, jnp.ones(5))  # noqa: E731
     g = lambda x, y, batch: loss(y, batch, jnp.exp(x[:5])) + 0.5 * jnp.exp(x[5]) * jnp.sum(y**2)  # noqa: E731
-    problem = on_data(f, g, drawn(200, np.full(5, 0.2)), drawn(n, share), batch)
+    problem = on_data(f, g, (drawn(200, np.full(5, 0.2)), drawn(n, share)), batch)
     return Setting(problem, jnp.asarray([0.0] * 5 + [-2.0]), jnp.zeros((d, 5)))
 
 
@@ -88,7 +89,7 @@ def svm(seed, batch=None, n=250, d=12):
     f = lambda x, y, batch: loss(y, batch)  # noqa: E731
     g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
     sets = [(z, np.sign(z @ w + rng.normal(size=len(z)))) for z in (b, a)]
-    return Setting(on_data(f, g, *sets, batch), jnp.full(d, -3.0), jnp.zeros(d))
+    return Setting(on_data(f, g, sets, batch), jnp.full(d, -3.0), jnp.zeros(d))
 
 
 def kernel_ridge(seed, batch=None, n=40):
@@ -123,7 +124,7 @@ def last_layer(seed, batch=None, n=150, units=8):
 
     f = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 1e-3 * jnp.sum(x**2)  # noqa: E731
     g = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 0.005 * jnp.sum(y**2)  # noqa: E731
-    problem = on_data(f, g, (b, truth(b)), (a, truth(a)), batch)
+    problem = on_data(f, g, ((b, truth(b)), (a, truth(a))), batch)
     return Setting(problem, jnp.asarray(rng.normal(size=3 * units)), jnp.zeros(units))
 
 
@@ -155,7 +156,7 @@ def logistic(n, d, groups, seed, batch=None):
     f = lambda x, y, batch: loss(y, batch)  # noqa: E731
     g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x[group]) * y**2)  # noqa: E731
     sets = [(z, np.sign(z @ w + rng.normal(size=len(z)) * np.sqrt(d) / 3)) for z in (b, a)]
-    return Setting(on_data(f, g, *sets, batch), jnp.full(groups, -3.0), jnp.zeros(d))
+    return Setting(on_data(f, g, sets, batch), jnp.full(groups, -3.0), jnp.zeros(d))
 
 
 def sources(seed, batch=None, n=400, d=10):
@@ -176,7 +177,7 @@ def sources(seed, batch=None, n=400, d=10):
 
     train = a, a @ w + bias + 0.3 * rng.normal(size=n), source
     validation = b, b @ w + 0.3 * rng.normal(size=150)
-    return Setting(on_data(f, g, validation, train, batch), jnp.zeros(8), jnp.zeros(d))
+    return Setting(on_data(f, g, (validation, train), batch), jnp.zeros(8), jnp.zeros(d))
 
 
 def dictionary(seed, batch=None, n=60, rows=12, atoms=6):

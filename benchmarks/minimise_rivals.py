@@ -18,6 +18,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +34,12 @@ jax.config.update("jax_enable_x64", True)
 SEEDS = range(2)
 LOWER = np.asarray([0.01, 0.03, 0.1, 0.3, 1.0])
 UPPER, NORMALISED = np.asarray([0.02, 0.07, 0.2, 0.7, 2.0]), np.asarray([0.002, 0.007, 0.02, 0.07, 0.2])
-RIVALS = {
+RIVALS: dict[str, Any] = {
     "SABA": (ub.SABA(1, 1), UPPER),
     "BO-REP": (ub.BOREP(1, 1), NORMALISED),
     "AmIGO": (ub.AmIGO(1, 1, lower_steps=3, linear_steps=3), UPPER),
 }
+COLUMNS = ("calls", "phi", "gradient_norm")
 GOALS = {"A": 1e-2, "gap .3": 0.3, "B": 0.1, "gap .03": 0.03, "C": 1e-3}
 
 
@@ -96,7 +98,9 @@ def run(name, make, rival, calls, points, folder):
     problem, x, y = make(50)[:3]
     tuned = ub.tune(problem, solver, x, y, seeds=SEEDS, max_calls=calls, measurements=points,
                     grid=dict(zip(field, (lengths.tolist(), (LOWER / most).tolist()), strict=True)))  # fmt: skip
-    columns = {key: np.stack([table[key] for table in tuned.tables]) for key in ("calls", "phi", "gradient_norm")}
+    columns: dict[str, Any] = {
+        key: np.stack([table[key] for table in tuned.tables]) for key in ("calls", "phi", "gradient_norm")
+    }
     seconds = time.process_time() - began
     np.savez_compressed(folder / f"{name}; {rival}.npz", seconds=seconds, settings=json.dumps(tuned.settings),
                         **columns)  # fmt: skip
@@ -106,7 +110,9 @@ def ours(name, make, folder):
     """`minimise`, measured after each of its steps."""
     problem, x, y = make()[:3]
     found = ub.compare(problem, {"minimise": ub.minimise}, x, y, seeds=[0], max_calls=10**9)
-    columns = {key: found.lane("minimise", 0)[key][None, None] for key in ("calls", "phi", "gradient_norm")}
+    columns: dict[str, Any] = {
+        key: found.lane("minimise", 0)[key][None, None] for key in ("calls", "phi", "gradient_norm")
+    }
     np.savez_compressed(folder / f"{name}; minimise.npz", settings="[{}]", **columns)
 
 
