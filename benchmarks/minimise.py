@@ -1,27 +1,32 @@
-"""`ub.minimise` on problems that no constant of it was chosen on, against rivals that are given the same oracles.
+"""`ub.minimise` on fresh problems (`minimise_problems.py`), against rivals that are given the same oracles.
 
-    python benchmarks/minimise.py [PROBLEM …] [--calls 20000] [--seed 0]
+    python benchmarks/minimise.py run [PROBLEM …] [--calls 4000] [--methods minimise scipy HOAG KKT] --out FILE
+    python benchmarks/minimise.py table --out FILE
 
 Calls are passes over the data, whichever oracle makes them, until the true ‖∇Φ‖ is 1e-2 and 1e-4 of its start (a dash:
 not within `--calls` passes). The truth is a closed form where there is one (the singular problems), and
-elsewhere it comes from lower solutions by Newton's method in NumPy, to a relative ‖∇_y g‖ of 1e-10.
+elsewhere it comes from lower solutions by Newton's method in NumPy, to a relative ‖∇_y g‖ of 1e-10. FILE gets a line of
+JSON for each problem and method; what is there is not run again.
 
 - scipy: L-BFGS-B of SciPy on Φ, each value and gradient from a lower solution by warm-started Newton-CG to 1e-8, and
   CG to 1e-8;
 - HOAG: Pedregosa 2016, written from the paper: gradient steps whose length adapts, lower solutions and linear systems
-  to a tolerance that falls by .9 in every step from .1.
+  to a tolerance that falls by .9 in every step from .1;
+- KKT: SciPy's Newton–Krylov (LGMRES, Armijo) on ∇_x f − A v = 0, ∇_y g = 0, ∇_y f − H v = 0 for (x, y, v) together,
+  from y*(x0) and its v. It may also end at a maximum or a saddle of Φ.
 """
 
 import argparse
 import contextlib
+import json
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+from minimise_problems import DEVELOPMENT, FRESH
 
 import unibio as ub
 from unibio.core import oracle
@@ -29,165 +34,6 @@ from unibio.core.flat import Layout
 from unibio.core.problem import prepare
 
 jax.config.update("jax_enable_x64", True)
-
-
-class Setting(NamedTuple):
-    """A problem and its start, and ∇Φ as a function of x where it has a closed form."""
-
-    problem: ub.Problem
-    x: Any
-    y: Any
-    gradient: Callable[[Any], Any] | None = None
-
-
-# ---------------------------------------------------------------- the problems
-
-
-def lp(p, n, d, seed):
-    """Hyper-cleaning of an ℓ_p regression: a weight for each sample."""
-    data = ub.problems.corrupted_regression(n, d, seed=seed + 7)
-    return Setting(ub.problems.lp_regression(data.train, data.validation, p, 1e-2), jnp.zeros(n), jnp.zeros(d))
-
-
-def tables(rng, n, d, m):
-    scale = rng.lognormal(size=d) ** 0.7
-    return rng.normal(size=(n, d)) * scale, rng.normal(size=(m, d)) * scale, rng.normal(size=d) * (rng.random(d) < 0.4)
-
-
-def on_data(f, g, validation, train):
-    return ub.Problem(f, g, f_batches=ub.Dataset(validation), g_batches=ub.Dataset(train))
-
-
-def poisson(seed):
-    """Poisson regression with a penalty for each feature."""
-    rng = np.random.default_rng(seed)
-    a, b, w = tables(rng, 300, 15, 200)
-    a, b, w = 0.3 * a, 0.3 * b, 0.5 * w
-
-    def loss(y, batch):
-        features, counts = batch.value
-        return jnp.mean(jnp.exp(features @ y) - counts * (features @ y))
-
-    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
-    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
-    sets = [(z, rng.poisson(np.exp(np.clip(z @ w, -5, 3))).astype(float)) for z in (b, a)]
-    return Setting(on_data(f, g, *sets), jnp.full(15, -3.0), jnp.zeros(15))
-
-
-def class_weights(seed):
-    """Multinomial logistic regression with a weight for each class and one penalty; the classes are unbalanced."""
-    rng = np.random.default_rng(seed)
-    centres, share = rng.normal(size=(5, 8)), np.asarray([0.5, 0.25, 0.15, 0.07, 0.03])
-
-    def drawn(n, share):
-        labels = rng.choice(5, size=n, p=share)
-        return centres[labels] + 1.2 * rng.normal(size=(n, 8)), np.eye(5)[labels]
-
-    def loss(y, batch, weights):
-        features, labels = batch.value
-        return -jnp.mean(jnp.sum(labels * weights * jax.nn.log_softmax(features @ y), axis=1))
-
-    f = lambda x, y, batch: loss(y, batch, jnp.ones(5))  # noqa: E731
-    g = lambda x, y, batch: loss(y, batch, jnp.exp(x[:5])) + 0.5 * jnp.exp(x[5]) * jnp.sum(y**2)  # noqa: E731
-    problem = on_data(f, g, drawn(200, np.full(5, 0.2)), drawn(400, share))
-    return Setting(problem, jnp.asarray([0.0] * 5 + [-2.0]), jnp.zeros((8, 5)))
-
-
-def svm(seed):
-    """A support vector machine with a smooth hinge and a penalty for each feature."""
-    rng = np.random.default_rng(seed)
-    a, b, w = tables(rng, 250, 12, 200)
-
-    def loss(y, batch):
-        features, labels = batch.value
-        return jnp.mean(0.2 * jax.nn.softplus((1 - labels * (features @ y)) / 0.2))
-
-    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
-    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x) * y**2)  # noqa: E731
-    sets = [(z, np.sign(z @ w + rng.normal(size=len(z)))) for z in (b, a)]
-    return Setting(on_data(f, g, *sets), jnp.full(12, -3.0), jnp.zeros(12))
-
-
-def kernel_ridge(seed):
-    """Kernel ridge regression: a length scale for each of 4 features, and the penalty."""
-    rng = np.random.default_rng(seed)
-    points, others = rng.normal(size=(40, 4)), rng.normal(size=(40, 4))
-    target = lambda z: np.sin(2 * z[:, 0]) + 0.5 * z[:, 1] + 0.1 * rng.normal(size=len(z))  # noqa: E731
-    t, u = jnp.asarray(target(points)), jnp.asarray(target(others))
-    p, q = jnp.asarray(points), jnp.asarray(others)
-
-    def kernel(x, a, b):
-        return jnp.exp(-0.5 * jnp.sum(((a[:, None] - b[None]) * jnp.exp(x[:4])) ** 2, axis=-1))
-
-    f = lambda x, y, batch: 0.5 * jnp.mean((kernel(x, q, p) @ y - u) ** 2)  # noqa: E731
-
-    def g(x, y, batch):
-        k = kernel(x, p, p)
-        return (0.5 * y @ k @ y + 0.5 * jnp.exp(x[4]) * jnp.sum(y**2) - t @ y) / 40
-
-    return Setting(ub.Problem(f, g), jnp.asarray([0.0] * 4 + [-1.0]), jnp.zeros(40))
-
-
-def last_layer(seed):
-    """A network with one hidden layer: x the hidden weights, y the last layer with a ridge penalty."""
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(150, 3)), rng.normal(size=(150, 3))
-    truth = lambda z: np.tanh(z[:, 0] - z[:, 1]) + 0.3 * z[:, 2] + 0.1 * rng.normal(size=len(z))  # noqa: E731
-
-    def residual(x, y, batch):
-        features, targets = batch.value
-        return jnp.tanh(features @ x.reshape(3, 8)) @ y - targets
-
-    f = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 1e-3 * jnp.sum(x**2)  # noqa: E731
-    g = lambda x, y, batch: 0.5 * jnp.mean(residual(x, y, batch) ** 2) + 0.005 * jnp.sum(y**2)  # noqa: E731
-    return Setting(on_data(f, g, (b, truth(b)), (a, truth(a))), jnp.asarray(rng.normal(size=24)), jnp.zeros(8))
-
-
-def singular(dim, p, seed):
-    """g = ‖y‖_p^p/p − yᵀB sin x with the start at x = y = 0, where the lower Hessian is 0."""
-    rng = np.random.default_rng(seed)
-    coupling = jnp.asarray(rng.normal(size=(dim, dim)) / np.sqrt(dim))
-    t = jnp.asarray(0.5 * rng.normal(size=dim))
-    f = lambda x, y, batch: jnp.sum(jnp.sqrt(1 + (ub.spow(y, p - 1) - t) ** 2)) + 0.05 * jnp.sum(x**2)  # noqa: E731
-    g = lambda x, y, batch: jnp.sum(ub.abs_pow(y, p)) / p - y @ (coupling @ jnp.sin(x))  # noqa: E731
-
-    def gradient(x):
-        z = coupling @ np.sin(x) - t
-        return 0.1 * x + np.cos(x) * (coupling.T @ (z / np.sqrt(1 + z**2)))
-
-    return Setting(ub.Problem(f, g), jnp.zeros(dim), jnp.zeros(dim), gradient)
-
-
-def logistic(n, d, groups, seed):
-    """Logistic regression with a penalty for each group of features."""
-    rng = np.random.default_rng(seed)
-    a, b, w = tables(rng, n, d, n // 2)
-    group = jnp.asarray(np.arange(d) % groups)
-
-    def loss(y, batch):
-        features, labels = batch.value
-        return jnp.mean(jax.nn.softplus(-labels * (features @ y)))
-
-    f = lambda x, y, batch: loss(y, batch)  # noqa: E731
-    g = lambda x, y, batch: loss(y, batch) + 0.5 * jnp.sum(jnp.exp(x[group]) * y**2)  # noqa: E731
-    sets = [(z, np.sign(z @ w + rng.normal(size=len(z)) * np.sqrt(d) / 3)) for z in (b, a)]
-    return Setting(on_data(f, g, *sets), jnp.full(groups, -3.0), jnp.zeros(d))
-
-
-PROBLEMS: dict[str, Callable[[int], Setting]] = {
-    "ℓ_2.5, n = 400": lambda seed: lp(2.5, 400, 12, seed),
-    "ℓ_5, n = 300": lambda seed: lp(5.0, 300, 25, seed),
-    "ℓ_8, n = 200": lambda seed: lp(8.0, 200, 8, seed),
-    "Poisson": poisson,
-    "class weights": class_weights,
-    "smooth SVM": svm,
-    "kernel ridge": kernel_ridge,
-    "last layer": last_layer,
-    "singular, 20, p = 4": lambda seed: singular(20, 4.0, seed),
-    "singular, 100, p = 6": lambda seed: singular(100, 6.0, seed),
-    "lower level of 10,000": lambda seed: logistic(400, 10_000, 5, seed),
-    "n = 50,000": lambda seed: logistic(50_000, 20, 20, seed),
-}
 
 
 # ---------------------------------------------------------------- the rivals, in NumPy on counted oracles
@@ -279,21 +125,23 @@ class Oracles:
         return f, fx - self.a(x, y, v), y, v
 
 
-def truths(setting, path):
-    """‖∇Φ‖ at each x of a path, accurately."""
+def truths(setting):
+    """x ↦ the true ‖∇Φ(x)‖; each call begins where the last one ended."""
     if setting.gradient is not None:
-        return np.asarray([np.linalg.norm(setting.gradient(x)) for x in path])
+        return lambda x: np.linalg.norm(setting.gradient(x))
     o = Oracles(setting, np.inf)
-    y = o.start[1]
-    unit = max(np.linalg.norm(o.g(o.start[0], y)[1]), np.linalg.norm(o.g(o.start[0], y + 0.1)[1]))
-    v, norms = 0 * y, []
-    for x in path:
-        _, h, y, v = o.phi(x, y if y.any() else y + 1e-3, v, 1e-10 * unit, 1e-10)
-        norms.append(np.linalg.norm(h))
-    return np.asarray(norms)
+    x, y = o.start
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+    last = {"y": y if y.any() else y + 1e-3, "v": 0 * y}
+
+    def truth(x):
+        _, h, last["y"], last["v"] = o.phi(x, last["y"], last["v"], 1e-10 * unit, 1e-10)
+        return np.linalg.norm(h)
+
+    return truth
 
 
-class Path(ub.Between):
+class Steps(ub.Between):
     """x and the passes so far, after each step."""
 
     def __init__(self):
@@ -307,7 +155,7 @@ def ours(setting, most):
     """Passes and x, the status, and the seconds without compilation."""
     whole = [sampler.whole() for sampler in (setting.problem.f_batches, setting.problem.g_batches)]
     per_pass = np.asarray([oracle.samples(whole[0])] + [oracle.samples(whole[1])] * 3)
-    path = Path()
+    path = Steps()
     result = ub.minimise(*setting[:3], max_calls=int(most * per_pass.max()), callbacks=path)
     return [(int((calls / per_pass).sum()), x) for calls, x in path.rows], result.status.name, result.seconds
 
@@ -358,44 +206,95 @@ def rival_hoag(setting, most):
     return path
 
 
-def reached(setting, path, goals):
-    """Passes at which the true ‖∇Φ‖ first is below each goal, relative to the start; None if never."""
-    if not path:
-        return [None] * len(goals), np.nan
+def rival_kkt(setting, most):
+    """Newton–Krylov on the optimality conditions."""
+    o, path = Oracles(setting, most), []
+    x, y = o.start
+    n, d = x.size, y.size
+    unit = max(np.linalg.norm(o.g(x, y)[1]), np.linalg.norm(o.g(x, y + 0.1)[1]))
+
+    def conditions(z):
+        x, y, v = z[:n], z[n : n + d], z[n + d :]
+        _, fx, fy = o.f(x, y)
+        return np.concatenate([fx - o.a(x, y, v), o.g(x, y)[1], fy - o.h(x, y, v)])
+
+    with contextlib.suppress(Spent, scipy.optimize.NoConvergence, ValueError, OverflowError):
+        _, _, y, v = o.phi(x, y + 1e-3 * (not y.any()), 0 * y, 1e-4 * unit, 1e-4)
+        scipy.optimize.newton_krylov(conditions, np.concatenate([x, y, v]), f_tol=1e-12, maxiter=10**4,
+                                     callback=lambda z, _: path.append((o.passes, z[:n].copy())))  # fmt: skip
+    return path
+
+
+RIVALS = {"scipy": rival_scipy, "HOAG": rival_hoag, "KKT": rival_kkt}
+GOALS = (1e-2, 1e-4)
+
+
+def reached(setting, path):
+    """Passes at which the true ‖∇Φ‖ first is below each goal, relative to the start (None if never), and where it
+    ended. Of a long path 100 points are looked at."""
+    truth = truths(setting)
     start = np.asarray(Layout.of(prepare(*setting[:3])[1]).vector(prepare(*setting[:3])[1]))
-    chosen = path if len(path) <= 300 else [path[i] for i in np.unique(np.geomspace(1, len(path), 300).astype(int) - 1)]
-    norms = truths(setting, [start, *(x for _, x in chosen)])
-    hits = [np.flatnonzero(norms[1:] <= goal * norms[0]) for goal in goals]
-    return [chosen[hit[0]][0] if hit.size else None for hit in hits], norms[-1] / norms[0]
+    unit, hits = truth(start), dict.fromkeys(GOALS)
+    chosen = path if len(path) <= 100 else [path[i] for i in np.unique(np.geomspace(1, len(path), 100).astype(int) - 1)]
+    for passes, x in chosen:
+        norm = truth(x)
+        for goal in GOALS:
+            if hits[goal] is None and norm <= goal * unit:
+                hits[goal] = passes
+        if None not in hits.values():
+            break
+    return list(hits.values()), float(truth(path[-1][1]) / unit) if path else None
+
+
+def run(name, make, method, calls):
+    """A line of results."""
+    setting, status, began = make(), "", time.process_time()
+    if method == "minimise":
+        path, status, seconds = ours(setting, calls)
+    else:
+        path = RIVALS[method](setting, calls)
+        seconds = time.process_time() - began
+    hits, end = reached(setting, path)
+    return {"problem": name, "method": method, "passes": hits, "end": end, "status": status, "seconds": seconds,
+            "in all": path[-1][0] if path else None, "budget": calls}  # fmt: skip
+
+
+def table(lines):
+    """The results for a page."""
+    seen = {(line["problem"], line["method"]): line for line in lines}
+    methods = list(dict.fromkeys(line["method"] for line in lines))
+
+    def shown(line):
+        return "not run" if line is None else " / ".join("–" if hit is None else f"{hit:,}" for hit in line["passes"])
+
+    print(f"| problem | {' | '.join(methods)} | `minimise`: status, true end, s |\n|{'---|' * (len(methods) + 2)}")
+    for name in dict.fromkeys(line["problem"] for line in lines):
+        cells = [shown(seen.get((name, method))) for method in methods]
+        mine = seen.get((name, "minimise"))
+        end = f"{mine['status']}, {mine['end']:.0e}, {mine['seconds']:.2f}" if mine else ""
+        print(f"| {name} | {' | '.join(cells)} | {end} |")
 
 
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(PROBLEMS)}")
-    parser.add_argument("--calls", type=int, default=20_000, help="passes over the data of each contestant")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(FRESH | DEVELOPMENT)}")
+    parser.add_argument("--calls", type=int, default=4000, help="passes over the data of each contestant")
+    parser.add_argument("--methods", nargs="+", choices=["minimise", *RIVALS], default=["minimise", *RIVALS])
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    goals = (1e-2, 1e-4)
-    print(
-        f"{'problem':24s} {'method':10s} {'to 1e-2':>8s} {'to 1e-4':>8s} {'true end':>9s} {'s':>6s}  status", flush=True
-    )
-    for name, make in PROBLEMS.items():
-        if options.problems and name not in options.problems:
-            continue
-        setting = make(options.seed)
-        for method in ("minimise", "scipy", "HOAG"):
-            began, status = time.perf_counter(), ""
-            if method == "minimise":
-                path, status, seconds = ours(setting, options.calls)
-            else:
-                path = (rival_scipy if method == "scipy" else rival_hoag)(setting, options.calls)
-                seconds = time.perf_counter() - began
-            hits, end = reached(setting, path, goals)
-            shown = ["–" if hit is None else f"{hit:,}" for hit in hits]
-            print(
-                f"{name:24s} {method:10s} {shown[0]:>8s} {shown[1]:>8s} {end:9.1e} {seconds:6.2f}  {status}", flush=True
-            )
+    lines = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    if options.what == "table":
+        table(lines)
+        return
+    done = {(line["problem"], line["method"]) for line in lines}
+    for name in options.problems or FRESH:
+        for method in options.methods:
+            if (name, method) not in done:
+                line = run(name, (FRESH | DEVELOPMENT)[name], method, options.calls)
+                with options.out.open("a") as file:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -391,19 +392,23 @@ def main() -> int:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--dtype", choices=list(TOLERANCE))
     parser.add_argument("--show", type=int, default=5, metavar="K", help="print the first K false statuses")
-    parser.add_argument("--json", help="also append the records to this file, a line each")
+    parser.add_argument("--json", type=Path, help="append the records to this file, and skip those in it")
     options = parser.parse_args()
-    records = []
+    kept = options.json and options.json.exists()
+    records = [json.loads(line) for line in options.json.read_text().splitlines()] if kept else []
+    done = {(r["family"], r["dtype"], r["seed"], r["number"]) for r in records}
     for dtype in [options.dtype] if options.dtype else list(TOLERANCE):
         jax.config.update("jax_enable_x64", dtype == "float64")
         for name in options.families:
             for number in range(options.per_family):
+                if (name, dtype, options.seed, number) in done:
+                    continue
                 with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
                     record = examine(name, dtype, options.seed, number)
                 records.append(record)
                 if options.json:
-                    with open(options.json, "a") as file:
+                    with options.json.open("a") as file:
                         file.write(json.dumps(record) + "\n")
             print(f"{dtype}: {name}, {len(records)} instances so far", file=sys.stderr, flush=True)
     return report(records, options.show)

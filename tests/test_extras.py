@@ -40,7 +40,7 @@ def modules(requirements):
 
 def imported(folder):
     """The modules of other projects that the files of a folder import, anywhere in the file."""
-    own = {"unibio"} | {path.stem for part in ("tests", "scripts") for path in (ROOT / part).glob("**/*")}
+    own = {"unibio"} | {path.stem for part in ("tests", "scripts", "benchmarks") for path in (ROOT / part).glob("**/*")}
     own -= set(MODULES.values())  # the folder tests/sklearn is called like what it tests
     names = set()
     for path in (ROOT / folder).glob("**/*.py"):

@@ -6,7 +6,7 @@ import numpy as np
 
 import unibio as ub
 from unibio.core import oracle
-from unibio.hypergradients.lagrangian import lagrangian_value, value_error
+from unibio.hypergradients.lagrangian import lagrangian_value
 
 
 def f(x, y, batch):
@@ -18,6 +18,10 @@ def g(x, y, batch):
 
 
 PROBLEM, X = ub.Problem(f, g), jnp.asarray([0.3, -0.7, 1.1])
+
+
+def value(x, y, v):
+    return lagrangian_value(f(x, y, None), v, jax.grad(g, argnums=1)(x, y, None))
 
 
 def hessian(y):
@@ -37,23 +41,13 @@ def test_the_slopes_are_two_and_one():
         y = star + length * direction
         v = jnp.linalg.solve(hessian(y), jax.grad(f, argnums=1)(X, y, None))
         plain.append(abs(f(X, y, None) - truth))
-        lagrangian.append(abs(lagrangian_value(PROBLEM, X, y, v) - truth))
+        lagrangian.append(abs(value(X, y, v) - truth))
     assert abs(slope(lengths, plain) - 1) < 0.1
     assert abs(slope(lengths, lagrangian) - 2) < 0.1
 
 
 def test_the_gradient_at_fixed_y_and_v_is_the_hypergradient():
     y, v = jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray([1.0, -1.0, 2.0])
-    gradient = jax.grad(lambda x: lagrangian_value(PROBLEM, x, y, v))(X)
+    gradient = jax.grad(lambda x: value(x, y, v))(X)
     h = jax.grad(f)(X, y, None) - oracle.cross_g(PROBLEM, X, y, v, None)
     np.testing.assert_allclose(gradient, h, rtol=1e-12)
-
-
-def test_the_error_of_a_bad_v_is_seen():
-    y = ub.lower_solution(PROBLEM, X, jnp.zeros(3)) + 1e-3
-    v = jnp.linalg.solve(hessian(y), jax.grad(f, argnums=1)(X, y, None))
-    bad, r = 1.1 * v, oracle.grad_g(PROBLEM, X, y, None)
-    seen = value_error(v, bad, r)
-    change = abs(lagrangian_value(PROBLEM, X, y, bad) - lagrangian_value(PROBLEM, X, y, v))
-    np.testing.assert_allclose(seen, change, rtol=1e-9)
-    assert seen > 0

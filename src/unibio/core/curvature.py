@@ -1,8 +1,9 @@
-"""What products B·s have told of a positive matrix B: the last pairs (s, B s), and the inverse of B that they make.
+"""What products B·s have told of a positive matrix B: the last pairs (s, B s), the inverse of B that they make, and
+conjugate gradients that use and extend them.
 
-It is the L-BFGS inverse (Nocedal 1980), in a compact form: two products with the matrix of the s, two with that of the
-B s, and two triangular solves with the small matrix of their inner products. Nothing loops over the pairs, so that one
-product costs a few microseconds for small vectors, and is bound by memory for large ones.
+The inverse is that of L-BFGS (Nocedal 1980), in a compact form: two products with the matrix of the s, two with that of
+the B s, and two triangular solves with the small matrix of their inner products. Nothing loops over the pairs, so that
+one product costs a few microseconds for small vectors, and is bound by memory for large ones.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+_FLOOR = 1e-8  # curvature below this share of ‖B s‖/‖s‖ is rounding, and not remembered
 
 
 class Pairs(NamedTuple):
@@ -35,13 +38,13 @@ def empty(size: int, dimension: int, dtype: jnp.dtype) -> Pairs:
     return Pairs(rows, rows, jnp.zeros((size, size), dtype), jnp.int32(0))
 
 
-def add(pairs: Pairs, s: jax.Array, t: jax.Array, floor: float) -> Pairs:
-    """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than `floor`·‖t‖/‖s‖ and large enough to divide by."""
+def add(pairs: Pairs, s: jax.Array, t: jax.Array) -> Pairs:
+    """With one more pair, if its curvature ⟨s, t⟩/‖s‖² is more than rounding and large enough to divide by."""
     length = norm(s)
     per_length = 1 / jnp.where(length > 0, length, 1.0)
     unit, t = per_length * s, per_length * t
     curvature = jnp.dot(unit, t)
-    fine = jnp.isfinite(curvature) & (curvature > floor * norm(t))
+    fine = jnp.isfinite(curvature) & (curvature > _FLOOR * norm(t))
     fine &= curvature > jnp.finfo(t.dtype).tiny ** 0.5
     row = pairs.number % pairs.s.shape[0]
 
@@ -89,3 +92,64 @@ def scale(pairs: Pairs) -> jax.Array:
     square = jnp.dot(pairs.t[row], pairs.t[row])
     known = (pairs.number > 0) & (square > 0)
     return jnp.asarray(jnp.where(known, pairs.inner[row, row] / jnp.where(known, square, 1.0), 1.0))
+
+
+class Solution(NamedTuple):
+    """Conjugate gradients on the way: `total` is the decrease of the quadratic model so far, p the last direction, and
+    rz = ⟨r, M r⟩ before it was taken."""
+
+    steps: jax.Array
+    u: jax.Array
+    r: jax.Array
+    p: jax.Array
+    rz: jax.Array
+    total: jax.Array
+    pairs: Pairs
+    steepest: jax.Array  # the largest ‖B q‖ for unit vectors q
+    concave: jax.Array  # the curvature was negative somewhere
+    going: jax.Array
+
+
+def solution(
+    product: Callable[[jax.Array], jax.Array], b: jax.Array, pairs: Pairs, tightness: jax.Array, radius: jax.Array,
+    most: jax.Array,
+) -> Solution:  # fmt: skip
+    """About B⁻¹b, no longer than `radius`, by at most `most` products, each of which becomes a pair; the pairs so far
+    precondition.
+
+    It ends when steps·(last gain) ≤ tightness·(sum of gains), a gain being the decrease of the quadratic model, or at
+    the boundary, and goes to the boundary where the curvature is not positive.
+    """
+    eps = float(jnp.finfo(b.dtype).eps)
+    noise = max(_FLOOR, 8 * eps)  # below this share of ‖B q‖ a curvature is rounding
+    size, zero = norm(b), jnp.zeros((), b.dtype)
+
+    def body(at: Solution) -> Solution:
+        z = inverse_product(pairs, at.r)
+        rz = jnp.dot(at.r, z)
+        p = z + jnp.where(at.steps > 0, rz / at.rz, 0.0) * at.p
+        q = p / norm(p)
+        bq = product(q)
+        c, slope = jnp.dot(q, bq), jnp.dot(at.r, q)
+        steepest = jnp.maximum(at.steepest, norm(bq))
+        length = jnp.where(c > 0, slope / jnp.where(c > 0, c, 1.0), jnp.inf)
+        inside = jnp.isfinite(length) & (norm(at.u + length * q) <= radius)
+        toward = q * jnp.sign(slope)
+        middle = jnp.dot(at.u, toward)
+        reach = jnp.sqrt(jnp.maximum(middle**2 + radius**2 - jnp.dot(at.u, at.u), 0.0)) - middle
+        bounded = jnp.isfinite(radius) & jnp.isfinite(slope)
+        edge = jnp.where(bounded, at.u + reach * toward, at.u)
+        gain = length * slope
+        steps, total = at.steps + 1, jnp.where(inside, at.total + gain, at.total)
+        r = jnp.where(inside, at.r - length * bq, at.r)
+        going = inside & (steps.astype(gain.dtype) * gain > tightness * total) & (steps < most)
+        return Solution(
+            steps, jnp.where(inside, at.u + length * q, edge), r, p, rz, total, add(at.pairs, q, bq), steepest,
+            at.concave | (c < -noise * steepest), going & (norm(r) > 4 * eps * size),
+        )  # fmt: skip
+
+    first = Solution(
+        jnp.int32(0), jnp.zeros_like(b), b, jnp.zeros_like(b), zero, zero, pairs,
+        jnp.max(jnp.linalg.norm(pairs.t, axis=1)), jnp.asarray(False), (size > 0) & jnp.isfinite(size) & (most > 0),
+    )  # fmt: skip
+    return jax.lax.while_loop(lambda at: at.going, body, first)

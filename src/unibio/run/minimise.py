@@ -33,7 +33,9 @@ from unibio.run.record import Record
 from unibio.run.result import Table
 from unibio.run.signals import Interruption, noted
 from unibio.run.solve import Listener, several
-from unibio.solvers.quasi_newton import RUNNING, Budget, Control, QuasiNewton, State, evaluated_at
+from unibio.solvers.newton_cg import Budget, evaluated_at
+from unibio.solvers.quasi_newton import QuasiNewton
+from unibio.solvers.quasi_newton_state import RUNNING, Control, State
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
