@@ -26,9 +26,9 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.optimize
-from minimise_problems import DEVELOPMENT, FRESH
 
 import unibio as ub
+from minimise_problems import DEVELOPMENT, FRESH
 from unibio.core import oracle
 from unibio.core.flat import Layout
 from unibio.core.problem import prepare

@@ -20,10 +20,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from minimise_problems import DEVELOPMENT
 
 import unibio as ub
 import unibio.run.minimise
+from minimise_problems import DEVELOPMENT
 from unibio.core import oracle
 from unibio.solvers import newton_cg, quasi_newton
 

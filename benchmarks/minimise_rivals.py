@@ -23,10 +23,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from minimise_problems import FRESH, Setting, lp
 from sklearn.datasets import load_digits
 
 import unibio as ub
+from minimise_problems import FRESH, Setting, lp
 from unibio.core import oracle
 from unibio.core.flat import Layout
 

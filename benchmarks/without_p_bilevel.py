@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from without_p import normal, piece, stages
 
 import unibio as ub
 from unibio.files.tables import Rows
+from without_p import normal, piece, stages
 
 ORDERS = (2.0, 4.0, 8.0)
 

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from without_p import piece, stacked
 
 import unibio as ub
 from unibio.core import oracle, tree
@@ -28,6 +27,7 @@ from unibio.core.protocols import Calls, Info
 from unibio.core.streams import Site
 from unibio.files.tables import Rows
 from unibio.solvers.lower_level import refresh
+from without_p import piece, stacked
 
 STEPS, SEEDS = 300, 16
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -89,7 +89,7 @@ def test_steps_that_back_off_undid_stay_in_the_log(tmp_path):
 
 
 def test_a_run_that_goes_on_after_a_restart_at_its_start_keeps_the_lines_before_it(tmp_path):
-    """The run was restarted from step 0 twice, and died after it had stored that; the next process goes on from there."""
+    """The run was restarted from step 0 twice, and died after it had stored that; the next process goes on there."""
     path = tmp_path / "log"
     first = JSONLines(path)
     first.begin(0, 0)

@@ -65,8 +65,9 @@ class JSONLines(Callback):
     """A file with one JSON object a line, for each stretch of steps.
 
     A run that starts anew begins the file anew. One that goes on from a later step, or after a restart, continues it,
-    without the lines that an interrupted run wrote beyond that point. A file in which some line is none of a log is kept under another
-    name, which a warning tells. If the file cannot be written, a warning says so once, and the run goes on.
+    without the lines that an interrupted run wrote beyond that point. A file in which some line is none of a log is
+    kept under another name, which a warning tells. If the file cannot be written, a warning says so once, and the run
+    goes on.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
