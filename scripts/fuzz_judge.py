@@ -52,11 +52,12 @@ def judged(call: Callable[[], str], name: str, notes: object = "") -> Outcome:
 
 def documented(error: Exception) -> bool:
     """Whether the library raised the error on purpose: its class is right, a `raise` of the library raised it, and the
-    message is not one of Python's own. `lower_solution` raises a RuntimeError if its tolerance was not met."""
+    message is not one of Python's own. An OSError is right where a folder cannot be written. `lower_solution` raises
+    a RuntimeError if its tolerance was not met."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     ours = f"{pathlib.Path(ub.__file__).parent}/" in place.filename and place.lineno in _raising(place.filename)
     message = str(error)
-    kind = type(error) in (ValueError, TypeError) or "lower_solution ended with" in message
+    kind = type(error) in (ValueError, TypeError, OSError) or "lower_solution ended with" in message
     if isinstance(error, OSError) and error.filename is not None:  # Python's own words, with the path
         return True
     return ours and kind and len(message) > 15 and not any(raw in message.split(" failed on ")[0] for raw in RAW)

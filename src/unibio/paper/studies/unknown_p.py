@@ -49,19 +49,25 @@ def _last(rows: Rows) -> Rows:
 
 
 def draw(tables: Tables) -> "plot.Figure":
-    """The mean distance against N, a panel for each p and a line for each way."""
+    """The mean distance from the minimiser against N, a panel for each p and a line for each way."""
     rows = tables["distances"]
     orders = distinct(rows, "p")
-    made, axes = plot.panels(len(orders), width=2.6)
-    for axis, p in zip(axes, orders, strict=True):
+    made, axes = plot.panels(3, 2, width=3.4, height=2.6, sharey=True)
+    distances, budgets = column(rows, "distance"), distinct(rows, "N")
+    marks = [mark for mark in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if min(distances) < mark < max(distances)]
+    for axis, p in zip(axes, orders, strict=False):
         for (way, style), colour in zip(WAYS.items(), plot.COLOURS, strict=False):
             line = select(rows, p=p, way=way)
-            label = f"{way} ({WRONG[p]:g})" if "wrong" in way else way
             axis.errorbar(column(line, "N"), column(line, "distance"), yerr=2 * np.array(column(line, "error")),
-                          fmt="o" + style, color=colour, markersize=3, label=label)  # fmt: skip
-        axis.set(xscale="log", yscale="log", xlabel="N", title=f"p = {p:g}")
-        axis.legend()
-    axes[0].set(ylabel="mean distance from the minimiser")
+                          fmt="o" + style, color=colour, markersize=3, label=way)  # fmt: skip
+        axis.set(xscale="log", yscale="log", title=f"p = {p:g} (stated wrongly: {WRONG[p]:g})")
+        axis.minorticks_off()
+        axis.set_xticks(budgets, [f"{N:,}" for N in budgets])
+        axis.set_yticks(marks, [f"{mark:g}" for mark in marks])
+        axis.set(xlabel="N", ylabel="mean distance")
+    *_, rest = axes  # one panel more than there are orders, for the legend
+    rest.set_axis_off()
+    rest.legend(*axes[0].get_legend_handles_labels(), loc="center", title="The minimiser is sought with")
     return made
 
 
