@@ -180,7 +180,7 @@ def computed(fn: Callable[..., Any], *args: PyTree, **static: Hashable) -> Any:
         return fn(*args, **static)
 
 
-def kept_jit(fn: Callable[..., Any], most: int = 64) -> Callable[..., Any]:
+def kept_jit(fn: Callable[..., Any], most: int = 32) -> Callable[..., Any]:
     """`jax.jit(fn)` for functions that others trace and differentiate, which a compiled program cannot be. JAX would
     keep what it knows of every problem with new functions, so here too each structure of the arguments has a wrapper of
     its own, and the last `most` of them are kept."""
