@@ -354,7 +354,10 @@ def run(tmp_path, *words):
 
 @pytest.mark.slow
 def test_interrupted_processes(tmp_path):
-    words = [*COMMAND, "reproduce", "rates", "lp-cleaning", "--jobs", "2", "--out", "out"]
+    # What starts these tests may have made its processes ignore SIGINT, as a shell does for jobs in the background.
+    listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{listens}; from unibio.cli import main; main()"]
+    words = [*command, "reproduce", "rates", "lp-cleaning", "--jobs", "2", "--out", "out"]
     with subprocess.Popen(
         words, stderr=subprocess.PIPE, text=True, env=environment(tmp_path), cwd=tmp_path, start_new_session=True
     ) as process:
