@@ -8,9 +8,10 @@ Given ĥ = ∇_x f − A v at y, with H v ≈ ∇_y f:
     error = 2‖ĥ' − ĥ‖                         (without the 2 it would be below the true error every fifth time)
 
 So one number covers y off y*(x), an inaccurate v, and what rounding does to an ill-conditioned H. Both systems are
-solved roughly (to 3 %; exactly for at most 32 unknowns), with H + 2·eps·diag(H): a direction without curvature then
-turns rounding into a large d, and counts if A sees it. If the Newton step makes ∇_y g larger instead of smaller, y is
-too far from the minimiser for any estimate, and the error is infinite.
+solved roughly (to 3 %; exactly for at most 32 unknowns; by the Hessian at y if the method has built it), with
+H + 2·eps·diag(H): a direction without curvature then turns rounding into a large d, and counts if A sees it. If the
+Newton step makes ∇_y g larger instead of smaller, y is too far from the minimiser for any estimate, and the error is
+infinite.
 
 Where coordinates of y were moved by h because H is singular there, ĥ' is also computed at eighteen points around the
 singular one: along six directions, at the distances h, Rh and R²h. If it tends to a limit like c·h^q, the changes
@@ -139,8 +140,9 @@ def assess(problem: Problem, x: PyTree, y: PyTree, value: PyTree, info: HyperInf
 
 
 def _known(info: HyperInfo, singular: bool) -> linear.Operator | None:
-    """Products with the Hessian that the method has built, at the only point at which it is needed: the correction of v
-    uses it a Newton step away, where it is as good as the rough solution, or that step says how far y is off."""
+    """Products with the Hessian at y, if the method has built it; None otherwise, and where coordinates may have been
+    moved, because H is then looked at in other places. The systems of both looks are solved with it. The second look is
+    a Newton step away from y: if that step is short, H has hardly changed; if it is long, it makes the error large."""
     known = None if singular else info.at.matrix
     return None if known is None else linear.product_with(known, info.at.y)
 
